@@ -35,7 +35,7 @@ def test_every_row_of_the_printed_table_is_what_the_network_has(table: str, chan
 
 def test_rows_of_any_module_show_what_differs() -> None:
     blocks = (networks.Block(48, 5, 1, 2, True), *networks.TABLE_10[1:])
-    network = networks.HalfAlexNet(1, blocks, 1.0, 7, 64)
+    network = networks.HalfAlexNet((blocks, 7, 64), (blocks, 7, 64), 1, "imagenet", 1.0)
     view = torch.zeros(1, 1, 64, 64)
     changed = architecture.rows(encoders.Encoder(network, network.num_features, dim=64, in_channels=1), view)
     whole = architecture.rows(encoders.build("half_alexnet64", in_channels=1, dim=64), view)
@@ -160,7 +160,8 @@ def test_a_linear_probe_of_a_layer_is_softmax_regression_on_its_pooled_map(setti
 def test_a_hidden_layer_separates_what_no_line_does() -> None:
     x = torch.randn(600, 2, generator=generator())
     labels = (x[:, 0] * x[:, 1] > 0).long()
-    scores = mlp(x[:400], labels[:400], x[400:], classes=2, hidden=20, epochs=60, lr=1e-2, batch_size=50)
+    how = LayerProbe(hidden=20, mlp_epochs=60, mlp_lr=1e-2)
+    scores = mlp(x[:400], labels[:400], x[400:], how, classes=2, batch_size=50)
     line = tasks.linear_lbfgs(x[:400], labels[:400], x[400:])
     assert (scores.argmax(1) == labels[400:]).double().mean() > 0.9
     assert (line.argmax(1) == labels[400:]).double().mean() < 0.7

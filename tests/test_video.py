@@ -321,7 +321,7 @@ def test_a_fine_tuning_learns_from_labels_and_a_mean_is_over_splits() -> None:
     assert measured.half_width == 0  # each split is sampled for itself: none of its clips differs from the others
     few = HOW.model_copy(update={"train_clips": 6})
     chosen = [
-        action.FineTuning(few, frame_encoder()[0], clips(24, 10), setting(splits(), seed=seed), 0, None).train
+        action.FineTuning(few, frame_encoder()[0], clips(24, 10), setting(splits(), seed=seed)).train
         for seed in (0, 0, 1)
     ]
     assert [len(part) for part in chosen] == [6, 6, 6]
@@ -354,7 +354,7 @@ def test_a_fine_tuning_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, monke
     assert torch.equal(pieces.correct, whole.correct)
     assert pieces.half_width == whole.half_width
     # to the same bits: the last network of the first split, trained in one go
-    alone = action.FineTuning(HOW, frame_encoder()[0], parts.train, setting(parts, seed=5), 0, None)
+    alone = action.FineTuning(HOW, frame_encoder()[0], parts.train, setting(parts, seed=5))
     torch.manual_seed(7)  # no draw comes from here
     monkeypatch.setattr(action.FineTuning, "_epochs", real)
     alone.scores(parts.test.take(2))

@@ -297,9 +297,7 @@ def _of_clips(folder: Path) -> list[Kept]:
 
     def half(seed: int) -> Path:
         mine = replace(setting, seed=seed, folder=folder / "action" / f"half-{seed}")
-        tuning = action.FineTuning(
-            task.training, networks.encoders[0], on.train, mine, 0, mine.folder / "split1"  # type: ignore[operator]
-        )  # fmt: skip
+        tuning = action.FineTuning(task.training, networks.encoders[0], on.train, mine)
         tuning.training.losses = [next(tuning._epochs(0))]
         tuning.training.save()
         return mine.folder / "split1" / checkpoint.FILE  # type: ignore[operator]

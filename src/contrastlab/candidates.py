@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from contrastlab import ranks
-from contrastlab.errors import reject
+from contrastlab.errors import check, reject
 from contrastlab.objectives import ABSENT, check_scores
 
 Own = Literal["excluded", "ranked"]
@@ -136,8 +136,7 @@ class Candidates(Pool):
 
     def __post_init__(self) -> None:
         check_scores(logits=self.logits)
-        if self.logits.dim() != 2:
-            raise reject("logits", tuple(self.logits.shape), "scores of shape [B, N]")
+        check(self.logits.dim() == 2, "logits", tuple(self.logits.shape), "scores of shape [B, N]")
         self._check()
 
 
@@ -158,9 +157,8 @@ class Stored(Pool):
 
     def __post_init__(self) -> None:
         check_scores(queries=self.queries, keys=self.keys)
-        if self.queries.dim() != 2 or self.keys.dim() != 2 or self.queries.shape[1] != self.keys.shape[1]:
-            shapes = tuple(self.queries.shape), tuple(self.keys.shape)
-            raise reject("queries, keys", shapes, "tensors of shape [B, d] and [N, d]")
+        q, k = tuple(self.queries.shape), tuple(self.keys.shape)
+        check(len(q) == len(k) == 2 and q[1] == k[1], "queries, keys", (q, k), "tensors of shape [B, d] and [N, d]")
         self._check()
 
     @property

@@ -18,7 +18,7 @@ from contrastlab import choices, schedules
 from contrastlab.candidates import Chosen, Own, Pool
 from contrastlab.choices import Part
 from contrastlab.clusters import Clustered, same_cluster
-from contrastlab.errors import check_choice, check_integer, is_integer, reject
+from contrastlab.errors import check, check_choice, check_integer, is_integer, reject
 from contrastlab.schedules import Percent
 
 InnerOf = Literal["keys", "outer"]
@@ -76,8 +76,7 @@ def check_k(k: int | None) -> None:
 
 def _check_region(outer: Percent, k: int | None, own: Own = "excluded") -> None:
     schedules.check_percent("outer", outer)
-    if schedules.bounds(outer)[0] <= 0:
-        raise reject("outer", outer, "percentages above 0")
+    check(schedules.bounds(outer)[0] > 0, "outer", outer, "percentages above 0")
     check_k(k)
     check_choice("own", own, ("excluded", "ranked"))
 
@@ -127,8 +126,7 @@ class Uniform(Negatives):
             return draw(candidates, 0, candidates.left(self.own), self.own, self.k, draws)
         if candidates.own is None or self.own == "ranked":
             return Chosen(draws.below(keys, rows, self.k, device))
-        if keys < 2:
-            raise reject("keys", keys, "at least 2, one of them not the query's own row")
+        check(keys >= 2, "keys", keys, "at least 2, one of them not the query's own row")
         indices = draws.below(keys - 1, rows, self.k, device)
         return Chosen(indices + (indices >= candidates.own[:, None]))
 

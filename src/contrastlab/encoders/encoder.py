@@ -170,8 +170,7 @@ def build(
     make = ARCHITECTURES.get(arch) or foreign.network(arch, options)
     if make is None:
         raise errors.unknown("architecture", arch, (*ARCHITECTURES, "timm:<name>", "torchvision:<name>"))
-    if options and arch in ARCHITECTURES:
-        raise errors.reject("arch_options", dict(options), f"none with {arch}")
+    errors.check(not options or arch not in ARCHITECTURES, "arch_options", dict(options), f"none with {arch}")
     errors.check_choice("stem", stem, get_args(Stem))
     errors.check_choice("head", head, get_args(Head))
     errors.check_positive(in_channels=in_channels, dim=dim, width=width)
@@ -202,8 +201,7 @@ def features(encoders: nn.ModuleList, views: tuple[Tensor, ...], pooled: bool = 
 
 
 def _pairs(encoders: nn.ModuleList, views: tuple[Tensor, ...]) -> Iterator[tuple[Any, Tensor]]:
-    if len(views) != len(encoders):
-        raise errors.reject("views", f"{len(views)} tensors", f"{len(encoders)}, one per encoder")
+    errors.check(len(views) == len(encoders), "views", f"{len(views)} tensors", f"{len(encoders)}, one per encoder")
     return zip(encoders, views, strict=True)
 
 
@@ -237,8 +235,7 @@ def layer_outputs(encoder: Encoder, x: Tensor, names: Sequence[str]) -> dict[str
 
     with ExitStack() as hooks:
         for name in names:
-            if name not in layers:
-                raise errors.reject("layers", name, f"those of the encoder: {', '.join(layers)}")
+            errors.check(name in layers, "layers", name, f"those of the encoder: {', '.join(layers)}")
             hooks.enter_context(layers[name].register_forward_hook(partial(keep, name)))
         encoder(x)
     return {name: outputs[name] for name in names}

@@ -30,13 +30,9 @@ BUILDERS: Mapping[str, Callable[..., Any]] = MappingProxyType({"image": build, "
 
 
 def save(encoders: nn.ModuleList, folder: Path, streams: Sequence[str], build_as: Mapping[str, Any]) -> Path:
-    """Write the encoders of a run, whole or not at all.
+    """Write the encoders of a run, one per stream of the given names, whole or not at all, into the run's folder.
 
-    Args:
-        encoders: one per stream.
-        folder: of the run.
-        streams: their names.
-        build_as: arguments of :func:`contrastlab.encoders.build`, or of the builder ``kind``, that all of them share.
+    ``build_as`` are the arguments of :func:`contrastlab.encoders.build`, or of the builder ``kind``, that all share.
     """
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {"build": dict(build_as), "streams": {}}
@@ -55,8 +51,7 @@ def save(encoders: nn.ModuleList, folder: Path, streams: Sequence[str], build_as
 def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
     """The encoders of a run, one per stream, in evaluation mode; ``run`` may be the path of its folder, or of the file.
 
-    Raises:
-        CorruptFileError: the file is not one of :func:`save`, or is cut short.
+    A ``CorruptFileError`` names a file that is not one of :func:`save`, or is cut short.
     """
     path = Path(getattr(run, "folder", run))
     path = path if path.suffix == ".safetensors" else path / FILE
@@ -64,9 +59,7 @@ def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
         raise MissingDataError(f"no encoder at {path}: has the run been finished?")
     tensors, values = files.read_tensors(path)
     try:
-        streams: dict[str, int] = values["streams"]
-        same: dict[str, str] = values.get("same", {})
-        how = dict(values["build"])
+        streams, same, how = values["streams"], values.get("same", {}), dict(values["build"])
         make = BUILDERS[how.pop("kind", "image")]
         if "weights" in how:  # they are in this file; another folder is not read on its behalf
             raise ValueError(f"build.weights={how['weights']!r}: accepted is a file with weights of its own")

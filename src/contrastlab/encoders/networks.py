@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-from contrastlab.errors import import_extra, reject
+from contrastlab.errors import check, import_extra, reject
 
 Stem = Literal["imagenet", "cifar"]
 
@@ -39,9 +39,6 @@ def convolution(
     padding = kernel // 2 if padding is None else padding
     layer = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
     return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
-
-
-# For minutes on a CPU -------------------------------------------------------------------------------------------------
 
 
 class _Residual(nn.Module):
@@ -80,9 +77,6 @@ class Small(nn.Sequential):
         self.num_features = c[2]
 
 
-# ResNets --------------------------------------------------------------------------------------------------------------
-
-
 class _ResNet(ResNet):  # type: ignore[misc]  # torchvision has no types
     """torchvision's ResNet before its pooling, optionally narrower behind the 64-channel stem."""
 
@@ -113,21 +107,15 @@ class Block(NamedTuple):
     """A convolution with batch norm and ReLU, and max pooling over 3x3 with stride 2 where ``pool`` is set."""
 
     channels: int
-    kernel: int
-    stride: int
-    padding: int
+    kernel: int = 3
+    stride: int = 1
+    padding: int = 1
     pool: bool = False
 
 
-TABLE_10 = (
-    Block(48, 3, 1, 1, True), Block(96, 3, 1, 1, True), Block(192, 3, 1, 1), Block(192, 3, 1, 1),
-    Block(96, 3, 1, 1, True),
-)  # fmt: skip
+TABLE_10 = (Block(48, pool=True), Block(96, pool=True), Block(192), Block(192), Block(96, pool=True))
 """CMC, for STL-10: views of 64 px."""
-TABLE_11 = (
-    Block(48, 11, 4, 2, True), Block(128, 5, 1, 2, True), Block(192, 3, 1, 1), Block(192, 3, 1, 1),
-    Block(128, 3, 1, 1, True),
-)  # fmt: skip
+TABLE_11 = (Block(48, 11, 4, 2, True), Block(128, 5, 1, 2, True), Block(192), Block(192), Block(128, pool=True))
 """CMC, for ImageNet: views of 224 px."""
 TABLE_12 = {
     "conv1": Block(64, 8, 2, 3), "pool1": None, "conv2": Block(128, 4, 2, 1), "conv3": Block(256, 4, 2, 1),
@@ -186,12 +174,16 @@ class FullyConnected(nn.Sequential):
         return super().forward(x.flatten(1))
 
 
-class HalfAlexNet(Stages):
-    """One of the two halves into which CMC cuts an AlexNet; views of ``pixels`` give a map of ``side`` behind conv5."""
+Half = tuple[Sequence[Block], int, int]
+"""Blocks, the side of the map behind conv5, and the pixels of the views that give it."""
 
-    def __init__(self, in_channels: int, blocks: Sequence[Block], width: float, side: int, pixels: int) -> None:
+
+class HalfAlexNet(Stages):
+    """One of the two halves into which CMC cuts an AlexNet: ``large`` with the stem ``imagenet``, else ``small``."""
+
+    def __init__(self, large: Half, small: Half, in_channels: int, stem: Stem, width: float) -> None:
+        blocks, self.side, self.pixels = large if stem == "imagenet" else small
         super().__init__(in_channels, {f"conv{k}": block for k, block in enumerate(blocks, 1)}, width)
-        self.side, self.pixels = side, pixels
 
     def fully_connected(self, dim: int) -> FullyConnected:
         """New layers fc6, fc7 and fc8 with ``dim`` outputs."""
@@ -211,16 +203,13 @@ class SceneNet(Stages):
         return nn.Sequential(OrderedDict(resize=nn.AdaptiveAvgPool2d(4), fc6=fc6, fc7=fc7, flatten=nn.Flatten()))
 
 
-# CaffeNet, for frames and for stacked flow ----------------------------------------------------------------------------
-
-
 class CaffeNet(nn.Module):
     """Five convolutions, and fc6 as a convolution over all that pool5 leaves: 4,096 features ``[B, F, 1, 1]``.
 
-    Layers, kernels, strides, groups and the pooling before the norm are those of Caffe's reference network (Jia et al.
-    2014; CMC, section E.3); it rounds the sizes of its poolings up, and so do these, which is why 224 and 227 pixels
-    both end in 6 × 6. A larger picture gives a map of fc6. The stem ``imagenet`` is CaffeNet's (kernel 11, stride 4);
-    ``cifar`` (kernel 5, stride 1) is for 32 pixels, of which pool5 leaves 4 × 4.
+    For frames and for stacked flow. Layers, kernels, strides, groups and the pooling before the norm are those of
+    Caffe's reference network (Jia et al. 2014; CMC, section E.3); it rounds the sizes of its poolings up, and so do
+    these, which is why 224 and 227 pixels both end in 6 × 6. A larger picture gives a map of fc6. The stem ``imagenet``
+    is CaffeNet's (kernel 11, stride 4); ``cifar`` (kernel 5, stride 1) is for 32 pixels, of which pool5 leaves 4 × 4.
     """
 
     def __init__(self, in_channels: int, stem: Stem, width: float) -> None:
@@ -243,18 +232,7 @@ class CaffeNet(nn.Module):
         return self.fc6(self.convolutions(x))
 
 
-_Half = tuple[Sequence[Block], int, int]  # blocks, side of the map behind conv5, pixels of a view
-
-
-def _half_alexnet(large: _Half, small: _Half, in_channels: int, stem: Stem, width: float) -> HalfAlexNet:
-    blocks, side, pixels = large if stem == "imagenet" else small
-    return HalfAlexNet(in_channels, blocks, width, side, pixels)
-
-
 # Vision transformers --------------------------------------------------------------------------------------------------
-
-_FUSED_FROM = 64
-"""Patches from which attention is one fused kernel: for 16 its backward took two thirds of a step on a CPU."""
 
 
 def positions(dim: int, grid: int) -> Tensor:
@@ -262,8 +240,7 @@ def positions(dim: int, grid: int) -> Tensor:
 
     For each patch sin and cos of its column, then of its row, over dim/4 frequencies from 1 down to 10⁻⁴.
     """
-    if dim % 4:
-        raise reject("dim", dim, "a multiple of four")
+    check(dim % 4 == 0, "dim", dim, "a multiple of four")
     frequency = 10_000 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
     line = torch.arange(grid).double()
     row, column = (axis[:, None] * frequency for axis in torch.cartesian_prod(line, line).unbind(1))
@@ -286,7 +263,7 @@ def _vit_class() -> type[nn.Module]:
                 dynamic_img_size=True, weight_init="moco",
             )  # fmt: skip
             self.patch = patch
-            if (side // patch) ** 2 < _FUSED_FROM:
+            if (side // patch) ** 2 < 64:  # for 16 patches a fused kernel's backward took two thirds of a step on a CPU
                 for block in self.blocks:
                     block.attn.fused_attn = False
             bound = math.sqrt(6 / (in_channels * patch * patch + dim))
@@ -327,8 +304,8 @@ ARCHITECTURES: Mapping[str, Network] = MappingProxyType(
         "resnet18": partial(_ResNet, BasicBlock, (2, 2, 2, 2)),
         "resnet50": partial(_ResNet, Bottleneck, (3, 4, 6, 3)),
         # with the stem "cifar" for views of 32 px, and Table 11 then with a 5x5 conv1 of stride 1
-        "half_alexnet": partial(_half_alexnet, (TABLE_11, 6, 224), ((Block(48, 5, 1, 2, True), *TABLE_11[1:]), 3, 32)),
-        "half_alexnet64": partial(_half_alexnet, (TABLE_10, 7, 64), (TABLE_10, 3, 32)),
+        "half_alexnet": partial(HalfAlexNet, (TABLE_11, 6, 224), ((Block(48, 5, 1, 2, True), *TABLE_11[1:]), 3, 32)),
+        "half_alexnet64": partial(HalfAlexNet, (TABLE_10, 7, 64), (TABLE_10, 3, 32)),
         "scene": SceneNet,
         "caffenet": CaffeNet,
         # MoCo v3's ViT-S: 12 blocks, 12 heads, 384 features, patches of 16 pixels; with 6 blocks, as fmicl has it

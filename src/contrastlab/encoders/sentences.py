@@ -75,8 +75,7 @@ def build(
     ``config`` is the ``config.json`` of a model folder. The weights of the layers that it names are read from the
     folder ``weights``; ``None`` draws them from torch's default generator.
     """
-    if head not in ("linear", "mlp"):
-        raise errors.reject("head", head, "'linear' or 'mlp', with sentences")
+    errors.check(head in ("linear", "mlp"), "head", head, "'linear' or 'mlp', with sentences")
     transformers = errors.import_extra("transformers", "text")
     given = {name: value for name, value in config.items() if name not in ("model_type", "architectures")}
     try:

@@ -77,8 +77,7 @@ class Network(nn.Module):
 
     def __init__(self, encoders: nn.ModuleList, learnt_keys: nn.Parameter | None = None) -> None:
         super().__init__()
-        self.encoders = encoders
-        self.learnt_keys = learnt_keys
+        self.encoders, self.learnt_keys = encoders, learnt_keys
 
     def forward(self, *views: Tensor) -> list[Tensor]:
         return embed(self.encoders, views)
@@ -172,8 +171,7 @@ class KeyState(nn.Module):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__()
-        self.directions = setup.views.pairs
-        self.slow = None
+        self.directions, self.slow = setup.views.pairs, None
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         """A :class:`Direction` for each of ``directions``; and for each stream the keys ``[B, M, d]`` of the batch.

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from contrastlab import choices
 from contrastlab.choices import Choices, Need
-from contrastlab.errors import check_choice, check_flag, check_integer, is_integer, is_number, reject
+from contrastlab.errors import check, check_choice, check_flag, check_integer, is_integer, is_number, reject
 from contrastlab.keys import base
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 from contrastlab.seeds import fixed
@@ -96,8 +96,7 @@ class InBatchState(KeyState):
                 base.momentum_update(slow, network.encoders, self.momentum or 0.0)
                 keys = base.in_chunks(lambda *some: base.embed(slow, some), batch.views, batch.chunks)
                 pools = [base.gather(k) for k in keys]
-        if len(pools[0]) < 2:
-            raise reject("batch", len(pools[0]), "at least two items: keys in a batch of one have no negatives")
+        check(len(pools[0]) > 1, "batch", len(pools[0]), "at least two items: keys in a batch of one have no negatives")
         directions = []
         for query, key in self.directions:
             q, other, same = queries[query], pools[key], pools[query]
@@ -143,8 +142,7 @@ class Prototypes(Keys):
 
     def network(self, setup: Setup) -> Network:
         """The encoders, and a vector ``[classes, dim]`` for each class, of squared length one on average."""
-        if setup.classes < 2:
-            raise reject("classes", setup.classes, "at least 2 classes for the supervised reference")
+        check(setup.classes >= 2, "classes", setup.classes, "at least 2 classes for the supervised reference")
         vectors = torch.randn(setup.classes, setup.dim, generator=setup.generator) / math.sqrt(setup.dim)
         return Network(setup.encoders, nn.Parameter(vectors))
 
@@ -222,8 +220,7 @@ class LocationsState(KeyState):
     """Embeddings of the batch against the locations of its maps."""
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
-        count = len(network.encoders)
-        made = embed(*batch.views)
+        made, count = embed(*batch.views), len(network.encoders)
         queries, maps = made[:count], made[count:]
         pools = {key: base.gather_with_gradient(maps[key]) for _, key in self.directions}
         items = base.rows_of_this_process(len(queries[0]), queries[0].device)
@@ -302,11 +299,10 @@ class PixelsState(KeyState):
         With :math:`q=(\hat x,-\lVert\hat x\rVert^2/2,1)` and :math:`k=(x,1,-\lVert x\rVert^2/2)` the product is
         :math:`-\lVert x-\hat x\rVert^2/2`.
         """
-        predicted = embed(*batch.views)
         x = torch.cat([target.flatten(1) for target in batch.views[self.streams :]], 1)
         known = x.isfinite()
         scale = 1 / math.sqrt(x.shape[1])
-        guess = torch.cat([made.flatten(1) for made in predicted], 1).where(known, 0.0) * scale
+        guess = torch.cat([made.flatten(1) for made in embed(*batch.views)], 1).where(known, 0.0) * scale
         x = x.where(known, 0.0) * scale
         one = x.new_ones(len(x), 1)
         query = torch.cat([guess, -guess.square().sum(1, keepdim=True) / 2, one], 1)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from contrastlab.choices import FURTHER_KEYS, ROW_PER_ITEM
 from contrastlab.clusters import kmeans
-from contrastlab.errors import check_flag, check_integer, is_number, reject
+from contrastlab.errors import check, check_flag, check_integer, is_number, reject
 from contrastlab.keys import base
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 
@@ -34,8 +34,7 @@ class Bank(Keys):
     views_reason = " (the bank holds the other)"
 
     def __post_init__(self) -> None:
-        if not (is_number(self.rate) and 0 <= self.rate < 1):
-            raise reject("rate", self.rate, "a number from 0 up to, not including, 1")
+        check(is_number(self.rate) and 0 <= self.rate < 1, "rate", self.rate, "a number from 0 up to, not including, 1")
 
     def views_needed(self, streams: int, further: int) -> int:
         return 1
@@ -60,8 +59,7 @@ class BankState(KeyState):
         super().__init__(setup)
         self.rate = rate
         self.clusters, runs = setup.k_means
-        if self.clusters > setup.items:
-            raise reject("clusters", self.clusters, f"at most the number of images, {setup.items}")
+        check(self.clusters <= setup.items, "clusters", self.clusters, f"at most the number of images, {setup.items}")
         made = (MemoryBank(setup.items, setup.dim, setup.generator, runs=runs) for _ in setup.encoders)
         self.stores = nn.ModuleList(made)  # type: ignore[assignment]
 
@@ -111,9 +109,8 @@ class MemoryBank(nn.Module):
         An image that occurs twice in the global batch keeps its last embedding.
         """
         shape = (len(indices), self.rows.shape[1])
-        if indices.dim() != 1 or embeddings.shape != shape:
-            accepted = f"a tensor of shape {list(shape)}, a row for each index"
-            raise reject("embeddings", tuple(embeddings.shape), accepted)
+        accepted = f"a tensor of shape {list(shape)}, a row for each index"
+        check(indices.dim() == 1 and embeddings.shape == shape, "embeddings", tuple(embeddings.shape), accepted)
         if indices.device.type == "cpu":  # a GPU's host would have to wait
             outside = indices[(indices < 0) | (indices >= len(self.rows))]
             if len(outside):
@@ -143,8 +140,7 @@ class Queue(Keys):
 
     def __post_init__(self) -> None:
         check_integer("size", self.size)
-        if not (is_number(self.momentum) and 0 <= self.momentum <= 1):
-            raise reject("momentum", self.momentum, "a number from 0 to 1")
+        check(is_number(self.momentum) and 0 <= self.momentum <= 1, "momentum", self.momentum, "a number from 0 to 1")
         check_integer("shuffle_groups", self.shuffle_groups)
         check_flag("further_view", self.further_view)
 

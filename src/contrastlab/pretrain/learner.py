@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from contrastlab import encoders as enc
 from contrastlab import keys as key
 from contrastlab.candidates import DENSE_BYTES, Candidates, Stored, checked
-from contrastlab.errors import reject
+from contrastlab.errors import check
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
@@ -60,17 +60,16 @@ class Learner(nn.Module):
                     recipe.views, image_channels, arch=settings.arch, stem=settings.stem, head=settings.head,
                     dim=settings.dim, width=settings.width, options=settings.arch_options,
                 )  # fmt: skip
-        if len(encoders) != len(recipe.views.streams):
-            raise reject("encoders", len(encoders), f"one for each stream of the views, {recipe.views.streams}")
+        streams = recipe.views.streams
+        check(len(encoders) == len(streams), "encoders", len(encoders), f"one for each stream of the views, {streams}")
         generator = torch.Generator().manual_seed(seed)
         setup = key.Setup(encoders, recipe.views, images, classes, settings.dim, generator, recipe.k_means)
         self.network = key.Network(encoders) if recipe.keys is None else recipe.keys.network(setup)
         self.keys = key.KeyState(setup) if recipe.keys is None else recipe.keys.state(setup)
         if settings.sync_batch_norm:
-            if (groups := getattr(recipe.keys, "shuffle_groups", 1)) > 1:
-                raise reject("sync_batch_norm", True, f"False with shuffle_groups={groups}: groups are to be apart")
-            if self.chunks > 1:
-                raise reject("sync_batch_norm", True, f"False with accumulate={self.chunks}: batch-norm sees a chunk")
+            groups, chunks = getattr(recipe.keys, "shuffle_groups", 1), self.chunks
+            check(groups == 1, "sync_batch_norm", True, f"False with shuffle_groups={groups}: groups are to be apart")
+            check(chunks == 1, "sync_batch_norm", True, f"False with accumulate={chunks}: batch-norm sees a chunk")
             key.synchronise(self)
         self.weights = recipe.views.query_weights
         self.register_buffer("offsets", torch.full((len(self.weights) * len(self.keys.directions),), math.nan))

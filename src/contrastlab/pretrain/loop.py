@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from contrastlab.data.items import ItemSet
 from contrastlab.data.loading import WORKERS, Crops, Pictures, Videos, batches, decoders, place, subset_order
 from contrastlab.data.modalities import modality
 from contrastlab.encoders.encoder import set_memory_format
-from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, reject
+from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, check
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain.learner import Learner
@@ -56,8 +56,7 @@ class Speed:
     workers: int = WORKERS  #: processes that decode a streaming set, for each one that trains; 0 decodes in that one
 
     def __post_init__(self) -> None:
-        if self.workers < 0:
-            raise reject("workers", self.workers, "0 (decode in the process that trains) or more")
+        check(self.workers >= 0, "workers", self.workers, "0 (decode in the process that trains) or more")
 
 
 @dataclass
@@ -108,16 +107,14 @@ def pretrain(
     fabric.launch()
     rank, world = keys.world()
     log = log or (lambda line: print(line, flush=True) if rank == 0 else None)
-    if settings.batch_size % world:
-        raise reject("batch_size", settings.batch_size, f"a multiple of the number of processes, {world}")
-    local, chunks = settings.batch_size // world, settings.accumulate
-    if chunks > 1 and (local % chunks or local < 2 * chunks):
-        accepted = f"1, or a divisor of {local}, the batch of a process, that leaves two items or more in each chunk"
-        raise reject("accumulate", chunks, accepted)
+    size, chunks = settings.batch_size, settings.accumulate
+    check(size % world == 0, "batch_size", size, f"a multiple of the number of processes, {world}")
+    local = size // world
+    accepted = f"1, or a divisor of {local}, the batch of a process, that leaves two items or more in each chunk"
+    check(chunks == 1 or (local % chunks == 0 and local >= 2 * chunks), "accumulate", chunks, accepted)
     order = subset_order(images.labels, settings.train_images, seed=0)
-    steps = len(order) // settings.batch_size
-    if steps == 0 and recipe.keys is not None:
-        raise reject("batch_size", settings.batch_size, f"at most the number of images, {len(order)}")
+    steps = len(order) // size
+    check(steps or recipe.keys is None, "batch_size", size, f"at most the number of images, {len(order)}")
     if recipe.keys is not None and recipe.keys.reads_labels and int(images.labels[order].min()) < 0:
         raise NotApplicableError("the supervised reference needs labels; this pre-training set has unlabelled images")
     with fixed(seed):
@@ -141,7 +138,8 @@ class _Loop:
         self.recipe, self.settings, self.speed, self.name = recipe, settings, speed, f"{recipe.name} seed {seed}"
         self.order, self.steps, self.seed, self.fabric, self.log = order, steps, seed, fabric, log
         self.rank, self.world = keys.world()
-        self.folder = None if folder is None else Path(folder)
+        self.local = settings.batch_size // self.world  # items of a step of this process
+        self.file = None if folder is None else Path(folder) / checkpoint.FILE
         self.augmentation = modality(images).augmentation(settings)
         self.device, self.source = fabric.device, images
         self.learner = learner.to(self.device)
@@ -154,7 +152,7 @@ class _Loop:
             for encoder in learner.keys.slow or ():
                 encoder.compile(dynamic=False)
         if settings.accumulate > 1:
-            network = keys.Chunked(network, settings.batch_size // self.world // settings.accumulate)
+            network = keys.Chunked(network, self.local // settings.accumulate)
         self.fused = speed.fused and self.device.type in ("cpu", "cuda")
         self.optimiser = optimiser(settings, learner.network.parameters(), fused=self.fused)
         self.has_dropout = any(isinstance(m, nn.Dropout) and m.p > 0 for m in network.modules())
@@ -174,30 +172,24 @@ class _Loop:
 
     def fit(self, resume: bool, checkpoint_every: float, max_minutes: float | None) -> Trained:
         """All remaining epochs; stopped in good order, a later call goes on."""
+        saver = _Saver(self, checkpoint_every)
         if resume:
-            self.load()
+            saver.load()
         ends = time.monotonic() + 60 * (math.inf if max_minutes is None else max_minutes)
-        saver, watch = _Saver(self, checkpoint_every), Watch(self, self.log)
-        with (
-            interruptible() as stop,
-            closing(Journal(self, self.folder if self.rank == 0 else None, self.log)) as journal,
-            closing(self.batches()) as stream,
-        ):
+        with interruptible() as stop, closing(Journal(self)) as journal, closing(self.batches()) as stream:
+            listeners = (Watch(self), journal, saver)
             while self.epoch < self.settings.epochs:
                 self.begin_epoch()
                 while self.step < (self.epoch + 1) * self.steps:
                     self.timed_step(stream)
-                    watch.after_step()
-                    journal.after_step()
-                    if time.monotonic() > ends:
-                        stop.set()
-                    if self.all_stop(stop.is_set()):
-                        self.save()
+                    for listener in listeners:
+                        listener.after_step()
+                    if self.all_stop(stop.is_set() or time.monotonic() > ends):
+                        saver.save()
                         self.fabric.barrier()  # a launcher kills all processes soon after the first one ends
                         raise KeyboardInterrupt(f"stopped at step {self.step}; run again to continue")
-                    saver.after_step()
                 self.end_epoch()
-                for listener in (watch, journal, saver):
+                for listener in listeners:
                     listener.after_epoch()
         encoders = self.learner.network.encoders.eval()
         keys.synchronise(encoders, on=False)  # one process scores
@@ -212,8 +204,6 @@ class _Loop:
     def begin_epoch(self) -> None:
         self.learner.train()
         self.first, self.since, self.waited = self.step, self.seconds, 0.0
-        if self.settings.schedule != "linear":  # each of its steps sets its own
-            self.set_lr()
         if self.step == self.epoch * self.steps and self.epoch > 0:
             self.learner.keys.cluster(seed=derive(self.seed, "clusters", self.epoch) % 2**31)
 
@@ -246,8 +236,8 @@ class _Loop:
             for epoch in range(self.epoch, self.settings.epochs)
         )
         return batches(
-            self.images, orders, self.settings.batch_size // self.world, self.device, drop_last=True, rank=self.rank,
-            world=self.world, start=self.step - self.epoch * self.steps, workers=self.speed.workers, crop=crop,
+            self.images, orders, self.local, self.device, drop_last=True, rank=self.rank, world=self.world,
+            start=self.step - self.epoch * self.steps, workers=self.speed.workers, crop=crop,
         )  # fmt: skip
 
     def timed_step(self, stream: Iterator[tuple[Tensor, Tensor]]) -> None:
@@ -261,22 +251,20 @@ class _Loop:
 
     def train_step(self, numbers: Tensor, pixels: Tensor) -> None:
         """One step; on a GPU the host waits for nothing in it, but for the operations that RandAugment draws."""
-        device, local = self.device, self.settings.batch_size // self.world
-        own = generator(self.seed, f"views/{self.rank}", self.step, device)
+        device, purposes = self.device, (f"views/{self.rank}", "draws")
+        own, shared = (generator(self.seed, purpose, self.step, device) for purpose in purposes)
         views = self.recipe.views.make(pixels, self.augmentation, own)
-        shared = generator(self.seed, "draws", self.step, device)
-        draws = BatchRandom(shared, self.rank * local, self.settings.batch_size)
+        draws = BatchRandom(shared, self.rank * self.local, self.settings.batch_size)
         rows, total = self.row[numbers], self.steps * self.settings.epochs
-        if self.settings.schedule == "linear":
-            self.set_lr()
+        self.set_lr()
         masks = derive(self.seed, f"dropout/{self.rank}", self.step)  # those of the step, whether it is resumed or not
         with self.fabric.autocast(), fixed(masks, device) if self.has_dropout else nullcontext():
             out = self.learner.loss(views, rows, self.all_labels[numbers], draws, self.step, total)
         self.wrapped_optimiser.zero_grad()
         self.fabric.backward(out.loss)
         finite = self.finite(out.loss)
-        if self.device.type == "cpu" and not bool(finite):
-            self.bad.fill_(self.step)
+        self.bad = torch.where((self.bad < 0) & ~finite, self.step, self.bad)
+        if device.type == "cpu" and not bool(finite):
             self.check_finite()
         if self.fused:
             # it skips its step where this is 1, and the host need not wait; a plain one takes it, and nothing is stored
@@ -285,7 +273,6 @@ class _Loop:
         self.learner.commit(rows, out)
         loss = out.loss.detach().double()
         self.sums += torch.stack([loss, torch.ones_like(loss)])
-        self.bad = torch.where((self.bad < 0) & ~finite, self.step, self.bad)
         self.terms, self.pairs = out.terms, out.pairs
         self.step += 1
 
@@ -336,61 +323,16 @@ class _Loop:
         right = tasks.nearest_neighbour(rows, labels[known], test, truth).double().mean()
         return 100 * float(right), own_class_share(rows, labels[known])
 
-    @property
-    def file(self) -> Path | None:
-        return None if self.folder is None else self.folder / checkpoint.FILE
-
-    @cached_property
-    def config(self) -> dict[str, Any]:
-        """What a checkpoint must agree with: all that decides the weights, and nothing about how they are scored."""
-        return {
-            "recipe": self.recipe.identity(), "settings": self.settings.identity(), "seed": self.seed,
-            "images": getattr(self.images, "name", "images"), "data": getattr(self.source, "fingerprint", ""),
-        }  # fmt: skip
-
-    def save(self) -> None:
-        """One process writes; the stored keys are the same on all of them."""
-        self.check_finite()
-        if self.file is not None and self.rank == 0:
-            state = {
-                "config": json.dumps(self.config, sort_keys=True), "learner": self.learner.state_dict(),
-                "optimiser": self.optimiser.state_dict(), "sums": self.sums,
-                "progress": {name: getattr(self, name) for name in _PROGRESS}, "history": self.history,
-            }  # fmt: skip
-            checkpoint.save(state, self.file)
-
-    def load(self) -> None:
-        seen = keys.gather(torch.tensor([self.file is not None and self.file.exists()], device=self.device)).tolist()
-        if len(set(seen)) > 1:
-            raise DeviceError(f"{self.file}: only some processes see this checkpoint; all need the same folder")
-        if self.file is None or not seen[0]:
-            return
-        state = checkpoint.load(self.file, self.device)
-        mine = json.loads(json.dumps(self.config))
-        if other := _differing({"data": mine["data"], **json.loads(state["config"])}, mine):  # older ones say no data
-            raise ArgumentError(
-                f"folder={str(self.folder)!r} holds a run with other settings ({', '.join(other)}); choose another"
-                " folder, or resume=False"
-            )
-        self.learner.load_state_dict(state["learner"])
-        checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
-        self.sums.copy_(state["sums"])
-        for name in _PROGRESS:
-            setattr(self, name, state["progress"].get(name, getattr(self, name)))  # older ones have no spread
-        self.history = [dict(row) for row in state["history"]]
-        self.log(f"[{self.name}] resume at epoch {self.epoch}, step {self.step}")
-
     def check_finite(self) -> None:
         """Waits for the device, which is time of training, too."""
         began = time.monotonic()
         bad = int(self.bad)
         self.seconds += time.monotonic() - began
         if bad >= 0:
+            where = f"at step {bad} (epoch {bad // self.steps})"
             kept = self.file is not None and self.file.exists()
-            raise NonFiniteLossError(
-                f"{self.recipe.name}: the loss or a gradient is not finite at step {bad} (epoch {bad // self.steps}); "
-                + (f"the last good checkpoint is {self.file}" if kept else "there is no checkpoint yet")
-            )
+            last = f"the last good checkpoint is {self.file}" if kept else "there is no checkpoint yet"
+            raise NonFiniteLossError(f"{self.recipe.name}: the loss or a gradient is not finite {where}; {last}")
 
 
 class _Saver:
@@ -398,25 +340,61 @@ class _Saver:
 
     def __init__(self, loop: _Loop, every: float) -> None:
         self.loop, self.every, self.due = loop, every, time.monotonic() + every
+        # what a checkpoint must agree with: all that decides the weights, and nothing about how they are scored
+        config = {
+            "recipe": loop.recipe.identity(), "settings": loop.settings.identity(), "seed": loop.seed,
+            "images": getattr(loop.images, "name", "images"), "data": getattr(loop.source, "fingerprint", ""),
+        }  # fmt: skip
+        self.config = json.dumps(config, sort_keys=True)
 
     def after_step(self, *, certainly: bool = False) -> None:
         if certainly or (self.loop.world == 1 and time.monotonic() > self.due):
-            began = time.monotonic()
-            self.loop.save()
-            now = time.monotonic()
-            self.due = now + self.every * max(1.0, now - began)
+            self.save()
 
     def after_epoch(self) -> None:
         self.after_step(certainly=self.loop.world > 1 or self.loop.epoch == self.loop.settings.epochs)
 
+    def save(self) -> None:
+        """One process writes; the stored keys are the same on all of them."""
+        began, loop = time.monotonic(), self.loop
+        loop.check_finite()
+        if loop.file is not None and loop.rank == 0:
+            state = {
+                "config": self.config, "learner": loop.learner.state_dict(), "optimiser": loop.optimiser.state_dict(),
+                "sums": loop.sums, "progress": {name: getattr(loop, name) for name in _PROGRESS},
+                "history": loop.history,
+            }  # fmt: skip
+            checkpoint.save(state, loop.file)
+        now = time.monotonic()
+        self.due = now + self.every * max(1.0, now - began)
 
-def _differing(stored: Mapping[str, Any], mine: Mapping[str, Any], at: str = "") -> list[str]:
+    def load(self) -> None:
+        """Go on from the checkpoint, if there is one."""
+        loop, file = self.loop, self.loop.file
+        seen = keys.gather(torch.tensor([file is not None and file.exists()], device=loop.device)).tolist()
+        if len(set(seen)) > 1:
+            raise DeviceError(f"{file}: only some processes see this checkpoint; all need the same folder")
+        if file is None or not seen[0]:
+            return
+        state, mine = checkpoint.load(file, loop.device), json.loads(self.config)
+        stored = {"data": mine["data"], **json.loads(state["config"])}  # older ones say no data
+        if other := ", ".join(_differing(stored, mine)):
+            held = f"folder={str(file.parent)!r} holds a run with other settings ({other})"
+            raise ArgumentError(f"{held}; choose another folder, or resume=False")
+        loop.learner.load_state_dict(state["learner"])
+        checkpoint.fill_optimiser(loop.optimiser, state["optimiser"])
+        loop.sums.copy_(state["sums"])
+        for name in _PROGRESS:
+            setattr(loop, name, state["progress"].get(name, getattr(loop, name)))  # older ones have no spread
+        loop.history = [dict(row) for row in state["history"]]
+        loop.log(f"[{loop.name}] resume at epoch {loop.epoch}, step {loop.step}")
+
+
+def _differing(stored: Mapping[str, Any], mine: Mapping[str, Any], at: str = "") -> Iterator[str]:
     """Paths of the values that two configurations do not share, such as ``settings.lr``."""
-    out: list[str] = []
     for name in sorted({*stored, *mine}):
         one, other = stored.get(name), mine.get(name)
         if isinstance(one, Mapping) and isinstance(other, Mapping):
-            out += _differing(one, other, f"{at}{name}.")
+            yield from _differing(one, other, f"{at}{name}.")
         elif one != other:
-            out.append(at + name)
-    return out
+            yield at + name

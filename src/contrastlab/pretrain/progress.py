@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -42,8 +42,8 @@ def bottleneck(waiting: float) -> str:
 class Journal:
     """Listens to a run: its rows as CSV and TensorBoard files, a bar in a terminal, and a line now and then."""
 
-    def __init__(self, loop: _Loop, folder: Path | None, log: Callable[[str], None]) -> None:
-        self.loop, self.folder, self.log = loop, folder, log
+    def __init__(self, loop: _Loop) -> None:
+        self.loop, self.folder = loop, loop.file.parent if loop.file and loop.rank == 0 else None
         self.last_line, self.bar, self.board = time.monotonic(), cast(Any, None), cast(Any, None)
 
     def after_step(self) -> None:
@@ -57,10 +57,8 @@ class Journal:
             bound_by = bottleneck(loop.waiting)
             self.bar.set_postfix(loss=f"{loss / count:.3f}", nn1=self._accuracy(), img_s=f"{speed:.0f}", bound=bound_by)
             if self.bar.disable:
-                done = loop.step - loop.epoch * loop.steps
-                left = loop.seconds / loop.step * (loop.settings.epochs * loop.steps - loop.step)
-                place = f"{loop.epoch + 1}/{loop.settings.epochs} step {done}/{loop.steps}"
-                self._say(place, loss / count, speed, bound_by, left)
+                step = f"step {loop.step - loop.epoch * loop.steps}/{loop.steps}"
+                self._say(f"{loop.epoch + 1}/{loop.settings.epochs} {step}", loss / count, speed, bound_by)
         self.bar.update()
 
     def after_epoch(self) -> None:
@@ -72,9 +70,8 @@ class Journal:
             name = re.sub(r"[^\w.-]+", "-", f"{loop.name} {getattr(loop.source, 'name', '')}")  # TensorBoard shows it
             self._write_board(self.folder / "tensorboard" / name[:100], row)
         if loop.epoch == epochs or self._silent(LINE_EVERY_S):
-            left = loop.seconds / loop.epoch * (epochs - loop.epoch)
             speed, bound_by = row["images_per_s"], bottleneck(row["waiting"])
-            self._say(f"{loop.epoch}/{epochs}", row["loss"], speed, bound_by, left, row)
+            self._say(f"{loop.epoch}/{epochs}", row["loss"], speed, bound_by, row)
 
     def _write_board(self, folder: Path, row: dict[str, float]) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -98,13 +95,12 @@ class Journal:
         values = [row["nn1"] for row in self.loop.history if "nn1" in row]
         return f"{values[-1]:.1f}%" if values else "–"
 
-    def _say(
-        self, place: str, loss: float, speed: float, bound_by: str, left: float, row: Mapping[str, float] | None = None
-    ) -> None:
-        self.last_line = time.monotonic()
+    def _say(self, place: str, loss: float, speed: float, bound_by: str, row: dict[str, float] | None = None) -> None:
+        self.last_line, loop = time.monotonic(), self.loop
+        left = loop.seconds / loop.step * (loop.settings.epochs * loop.steps - loop.step)
         lie = "".join(f" {word} {row[name]:.2f}" for name, word in LABEL_FREE.items() if row and name in row)
-        self.log(
-            f"[{self.loop.name}] epoch {place} loss {loss:.3f}{lie} 1-NN {self._accuracy()}"
+        loop.log(
+            f"[{loop.name}] epoch {place} loss {loss:.3f}{lie} 1-NN {self._accuracy()}"
             f" {speed:.0f} img/s {bound_by}, eta {int(left // 60)}:{int(left % 60):02d}"
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -53,8 +52,8 @@ class Watch:
     after the last step of an epoch, before anything is saved, so that a run that stops there goes on with it.
     """
 
-    def __init__(self, loop: _Loop, log: Callable[[str], None]) -> None:
-        self.loop, self.log = loop, log
+    def __init__(self, loop: _Loop) -> None:
+        self.loop = loop
 
     def after_step(self) -> None:
         """Look at the last batch of an epoch."""
@@ -80,7 +79,7 @@ class Watch:
         row["collapsed"] = 1.0
         if not any("collapsed" in before for before in loop.history[-2:-1]):
             s = loop.settings
-            self.log(
+            loop.log(
                 f"[{loop.name}] collapsed after epoch {loop.epoch}, {loop.step} steps: the mean cosine of two items is"
                 f" {row['mean_cosine']:.3f}, the effective rank {row['effective_rank']:.1f} of {s.dim}. Likely causes:"
                 f" a learning rate ({s.lr:g}) or weight decay ({s.weight_decay:g}) that is too high, a temperature"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,12 +37,11 @@ def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -
     backbone = copy.deepcopy(encoder.backbone)
     with fixed(seed):
         if isinstance(backbone, CaffeNet):
-            fc6 = copy.deepcopy(backbone.fc6)
+            fc6, wide = backbone.fc6, backbone.num_features
             for layer in fc6:
                 if isinstance(layer, nn.Conv2d | nn.BatchNorm2d):
                     layer.reset_parameters()
             fc6[-1] = nn.Dropout(dropout)
-            wide = backbone.num_features
             fc7 = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(inplace=True), nn.Dropout(dropout))
             return nn.Sequential(backbone.convolutions, fc6, Pooled(), fc7, nn.Linear(wide, classes))
         head = nn.Linear(encoder.feature_dim, classes)
@@ -57,8 +55,7 @@ def score(task: Action, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
         raise NotApplicableError(f"a recogniser reads colour frames; the first encoder {first.in_channels} channels")
     parts = []
     for fold, (train, test) in enumerate(setting.data.folds()):
-        folder = None if setting.folder is None else setting.folder / f"split{fold + 1}"
-        tuning = FineTuning(task.training, first, train, setting, fold, folder)
+        tuning = FineTuning(task.training, first, train, setting, fold)
         parts.append(tuning.correct(take(test, task.test_images)))
     correct = torch.cat(parts)
     fold_of = torch.arange(len(parts)).repeat_interleave(torch.tensor([len(part) for part in parts]))
@@ -76,21 +73,19 @@ def mean_over_folds(correct: Tensor, fold: Tensor) -> float:
 class FineTuning:
     """The network of one official split (``fold``, from 0), whose draws are counted by epoch and step."""
 
-    def __init__(
-        self, how: ActionRecognition, encoder: Encoder, train: Any, setting: Setting, fold: int, folder: Path | None
-    ) -> None:  # fmt: skip
+    def __init__(self, how: ActionRecognition, encoder: Encoder, train: Any, setting: Setting, fold: int = 0) -> None:
         self.how, self.setting = how, setting
         self.seed = derive(setting.seed, "action", fold) % 2**31
-        count = min(how.train_clips or len(train), len(train))
-        self.train = (train if count == len(train) else train.take(count, self.seed)).still()
+        self.train = take(train, how.train_clips, self.seed).still()
         if len(self.train) == 0:
             raise NotApplicableError("action recognition: the training set is empty")
         network = spatial_network(encoder, len(train.classes), how.dropout, derive(self.seed, "weights") % 2**31)
         self.network = network.to(setting.device)
         about = {"training": how.model_dump(mode="json"), "data": train.fingerprint, "seed": self.seed}
-        origin = files.fingerprint(self.network.state_dict(), about)
-        self.artefact = None if folder is None else Artefact(folder, DONE, kind="fine-tuning", origin=origin)
-        self.training = Resumable(self.network, how, "fine-tuning", self.artefact, "epoch")
+        kind, origin = "fine-tuning", files.fingerprint(self.network.state_dict(), about)
+        folder = None if setting.folder is None else setting.folder / f"split{fold + 1}"
+        self.artefact = None if folder is None else Artefact(folder, DONE, kind=kind, origin=origin)
+        self.training = Resumable(self.network, how, kind, self.artefact, "epoch")
 
     def correct(self, test: Any) -> Tensor:
         """Which test clips are right, boolean ``[M]``: read from the folder, or of the network trained to its end."""

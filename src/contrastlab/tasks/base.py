@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.errors import NotApplicableError, check, reject
 from contrastlab.settings import Settings
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from contrastlab.views import Augmentation, Views
 
 Log = Callable[[str], None]
-LABELLED = ("image", "clip", "scene", "waveform", "sentence")  # modalities whose items have one label each
-
-_Z = 1.959963984540054  # 97.5 % quantile of the normal distribution
 
 
 @dataclass(frozen=True)
@@ -50,13 +47,13 @@ class Metric:
         """
         if not self.low <= value <= self.high:
             raise reject(self.name, value, f"a number from {self.low:g} to {self.high:g} {self.unit}")
-        if items < 1:
-            raise reject("items", items, "at least 1")
+        check(items >= 1, "items", items, "at least 1")
         if self.error != "binomial":
             return stored if self.error == "bootstrap" else None
         if value in (self.low, self.high):  # how far off the truth may be for all items to agree, exactly (binomial)
             return (self.high - self.low) * (1 - math.pow(0.025, 1 / items))
-        return _Z * math.sqrt((value - self.low) * (self.high - value) / items)
+        # of the normal distribution, the 97.5 % quantile
+        return 1.959963984540054 * math.sqrt((value - self.low) * (self.high - value) / items)
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,8 @@ class Task:
 
     name: ClassVar[str]  #: key in :data:`contrastlab.tasks.TASKS`
     metrics: ClassVar[tuple[Metric, ...]]
-    modalities: ClassVar[tuple[str, ...]] = LABELLED  #: of the data that it can score
+    #: of the data that it can score; by default those whose items have one label each
+    modalities: ClassVar[tuple[str, ...]] = ("image", "clip", "scene", "waveform", "sentence")
     compares_classes: ClassVar[bool] = False  #: whether the score is the share of items whose class is predicted
     scorer: ClassVar[str]  #: ``module:function``, imported when needed; it takes task, encoders and setting
 
@@ -113,14 +111,10 @@ class Task:
 
     def identity(self) -> dict[str, Any]:
         """Fields that are not at their default, as plain values."""
-        out: dict[str, Any] = {}
-        for each in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, each.name)
-            default = each.default if each.default_factory is MISSING else each.default_factory()
-            if value != default:
-                is_model = hasattr(value, "model_dump")
-                out[each.name] = value.model_dump(mode="json", exclude_defaults=True) if is_model else value
-        return out
+        given, default = vars(self), vars(type(self)())
+        changed = {name: value for name, value in given.items() if value != default[name]}
+        dump = {"mode": "json", "exclude_defaults": True}
+        return {name: v.model_dump(**dump) if hasattr(v, "model_dump") else v for name, v in changed.items()}
 
     def check(self, data: Any) -> None:
         """Refuse splits that the task cannot be scored on, before anything is trained for it.
@@ -140,8 +134,7 @@ class Task:
         """Every metric by name; a ``NotApplicableError`` says why the task does not fit the data or the encoders."""
         self.check(setting.data)
         module, _, function = self.scorer.partition(":")
-        measured: dict[str, Measured] = getattr(import_module(module), function)(self, encoders, setting)
-        return measured
+        return getattr(import_module(module), function)(self, encoders, setting)
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
         """How the metrics were taken, for a reader."""

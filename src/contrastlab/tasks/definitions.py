@@ -12,15 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from contrastlab.settings import (
-    ActionRecognition,
-    Detector,
-    LayerProbe,
-    LinearProbe,
-    SegmentationProbe,
-    Settings,
-    TransferView,
-)
+from contrastlab import settings as parts
 from contrastlab.tasks.base import Metric, Setting, Task
 
 Compared = Literal["bbox", "segm", "keypoints"]
@@ -39,14 +31,14 @@ _LAST = {"which_epoch": "last"}
 
 
 def _from(name: str) -> Any:  # a field that is a part of the settings
-    return field(default_factory=lambda: getattr(Settings(), name), metadata={"settings": name})
+    return field(default_factory=lambda: getattr(parts.Settings(), name), metadata={"settings": name})
 
 
 @dataclass(frozen=True)
 class Linear(Task):
     """A linear classifier on frozen features, fitted as ``probe`` says: percent of test items."""
 
-    probe: LinearProbe = _from("linear")
+    probe: parts.LinearProbe = _from("linear")
     test_images: int | None = None
     name = "linear"
     compares_classes = True
@@ -82,8 +74,8 @@ class Neighbours(Task):
 class Transfer(Task):
     """A linear classifier on frozen features of data that the encoders were not trained on (ring §5, Table 3)."""
 
-    probe: LinearProbe = _from("linear")
-    view: TransferView = _from("transfer")
+    probe: parts.LinearProbe = _from("linear")
+    view: parts.TransferView = _from("transfer")
     test_images: int | None = None
     name = "transfer"
     modalities = ("image", "waveform")
@@ -103,8 +95,8 @@ class Transfer(Task):
 class Layers(Task):
     """A classifier on each layer of the frozen encoders (CMC, Tables 7 and 8); ``probe.features`` is not read."""
 
-    probe: LinearProbe = _from("linear")
-    layers: LayerProbe = _from("layers")
+    probe: parts.LinearProbe = _from("linear")
+    layers: parts.LayerProbe = _from("layers")
     test_images: int | None = None
     name = "layers"
     modalities = ("image",)
@@ -130,8 +122,8 @@ class OneView(Task):
     luminance is computed.
     """
 
-    probe: LinearProbe = _from("linear")
-    training: SegmentationProbe = _from("segmentation")
+    probe: parts.LinearProbe = _from("linear")
+    training: parts.SegmentationProbe = _from("segmentation")
     test_images: int | None = None
     view = "L"
     name = "one_view"
@@ -140,9 +132,9 @@ class OneView(Task):
     metrics = (Metric("linear_L", "linear accuracy from L", items="test items"),)
 
     @classmethod
-    def of(cls, settings: Settings) -> OneView:
+    def of(cls, settings: parts.Settings) -> OneView:
         """The probe of ``settings``; what decides a decoder alone leaves no trace."""
-        own = settings.segmentation if settings.segmentation.end_to_end else SegmentationProbe()
+        own = settings.segmentation if settings.segmentation.end_to_end else parts.SegmentationProbe()
         return cls(settings.linear, own, settings.test_images)
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
@@ -160,7 +152,7 @@ class Segmentation(Task):
     End to end it is the reference with labels.
     """
 
-    probe: SegmentationProbe = _from("segmentation")
+    probe: parts.SegmentationProbe = _from("segmentation")
     test_images: int | None = None
     view: ClassVar[str]
     modalities = ("scene",)
@@ -193,7 +185,7 @@ class Action(Task):
     score is the mean of the accuracies of all official splits, each with a network of its own and ``test_images``.
     """
 
-    training: ActionRecognition = _from("action")
+    training: parts.ActionRecognition = _from("action")
     test_images: int | None = None
     name = "action"
     modalities = ("clip",)
@@ -261,7 +253,7 @@ def _precisions(stem: str, what: str) -> tuple[Metric, ...]:
 class Detection(Task):
     """A detector on encoders; what it looks for is the name of its task and of its settings."""
 
-    detector: Detector
+    detector: parts.Detector
     modalities = ("annotated image",)
     scorer = "contrastlab.tasks.dense.training:score"
     stems: ClassVar[Mapping[str, Compared]]
@@ -280,7 +272,7 @@ class Detection(Task):
 class Boxes(Detection):
     """Faster R-CNN (ring Table 4 and vince Table 2d on VOC, with C4), scored by the rule of the data."""
 
-    detector: Detector = _from("boxes")
+    detector: parts.Detector = _from("boxes")
     name = "boxes"
     stems: ClassVar[Mapping[str, Compared]] = {"detection": "bbox"}
     metrics = (
@@ -296,7 +288,7 @@ class Boxes(Detection):
 class Masks(Detection):
     """Mask R-CNN: boxes and masks of one detector (COCO, LVIS)."""
 
-    detector: Detector = _from("masks")
+    detector: parts.Detector = _from("masks")
     name = "masks"
     stems: ClassVar[Mapping[str, Compared]] = {"box": "bbox", "mask": "segm"}
     metrics = (*_precisions("box", "box"), *_precisions("mask", "mask"))
@@ -306,7 +298,7 @@ class Masks(Detection):
 class Keypoints(Detection):
     """Keypoint R-CNN, scored by object keypoint similarity."""
 
-    detector: Detector = _from("keypoints")
+    detector: parts.Detector = _from("keypoints")
     name = "keypoints"
     stems: ClassVar[Mapping[str, Compared]] = {"keypoint": "keypoints"}
     metrics = _precisions("keypoint", "keypoint")

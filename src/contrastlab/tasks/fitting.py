@@ -38,6 +38,13 @@ class Fitting:
         return cls(network, adam, torch.optim.lr_scheduler.MultiStepLR(adam, milestones, 0.2))
 
 
+def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Take one step."""
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+
+
 def fit(
     losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]], fits: dict[str, Fitting], setting: Setting,
     chosen: Tensor, how: LinearProbe | SegmentationProbe, name: str, crops: tuple[Any, int] | None = None,
@@ -60,9 +67,7 @@ def fit(
         for index, items in batches(setting.data.train, shuffled, size, setting.device, drop_last=True, crop=crop):
             values = losses(index, items, draws)
             for key, value in values.items():
-                fits[key].optimiser.zero_grad()
-                value.backward()
-                fits[key].optimiser.step()
+                descend(fits[key].optimiser, value)
         for each in fits.values():
             each.schedule.step()
         mean = sum(value.item() for value in values.values()) / len(values)
@@ -88,9 +93,7 @@ class Resumable:
         """Take one step at this rate, and give the loss."""
         for group in self.optimiser.param_groups:
             group["lr"] = lr
-        self.optimiser.zero_grad()
-        loss.backward()
-        self.optimiser.step()
+        descend(self.optimiser, loss)
         return float(loss.detach())
 
     def run(self, steps: Callable[[int], Iterator[float]], total: int, log: Log) -> list[float]:
@@ -123,8 +126,7 @@ class Resumable:
             self.artefact.save(state)
 
     def _resume(self, log: Log) -> None:
-        state = None if self.artefact is None else self.artefact.resume()
-        if state is None:
+        if self.artefact is None or (state := self.artefact.resume()) is None:
             return
         if "epoch" in state:  # of a fine-tuning of version 0.1
             state |= {"model": state["network"], "losses": [0.0] * state["epoch"]}

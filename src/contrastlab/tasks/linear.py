@@ -15,21 +15,18 @@ from contrastlab import encoders as enc
 from contrastlab.data.augmentations import augmentation as named
 from contrastlab.data.items import ItemSet
 from contrastlab.data.loading import Pictures, batches, subset_order
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.errors import NotApplicableError, check, reject
 from contrastlab.seeds import fixed
-from contrastlab.settings import LinearProbe
+from contrastlab.settings import LayerProbe, LinearProbe
 from contrastlab.tasks.base import Measured, Setting
 from contrastlab.tasks.definitions import HIDDEN, LAYERS, Layers, Linear, Transfer
-from contrastlab.tasks.fitting import Fitting, fit
+from contrastlab.tasks.fitting import Fitting, descend, fit
 from contrastlab.tasks.representations import check_labels, encode, frozen, represent, standardised, take
-
-_BETAS = (0.5, 0.999)
 
 
 def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
     """Whether a row's label is among its ``top`` largest scores: ``[N, C]`` and ``[N]`` to boolean ``[N]``."""
-    if scores.shape[1] < 2:
-        raise reject("scores", tuple(scores.shape), "a tensor of shape [N, C] with at least two classes C")
+    check(scores.shape[1] >= 2, "scores", tuple(scores.shape), "a tensor of shape [N, C] with at least two classes C")
     if not 1 <= top < scores.shape[1]:
         raise reject("top", top, f"an integer from 1 to {scores.shape[1] - 1}, below the {scores.shape[1]} classes")
     return (scores.topk(top, 1).indices == labels[:, None]).any(1)
@@ -58,29 +55,29 @@ def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-
         return F.linear(unseen, weight[:, :-1], weight[:, -1])
 
 
-def _two_layers(inputs: int, hidden: int, classes: int, seed: int) -> nn.Module:
+def _two_layers(inputs: int, classes: int, how: LayerProbe, seed: int, device: torch.device | str) -> Fitting:
+    """A classifier with a hidden layer, fitted by Adam with β of 0.5 and 0.999 (CMC, E.1)."""
     with fixed(seed):
-        return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, classes))
+        layers = nn.Linear(inputs, how.hidden), nn.ReLU(inplace=True), nn.Linear(how.hidden, classes)
+    network = nn.Sequential(*layers).to(device)
+    adam = torch.optim.Adam(network.parameters(), how.mlp_lr, betas=(0.5, 0.999))
+    return Fitting(network, adam, torch.optim.lr_scheduler.ConstantLR(adam, 1.0))
 
 
 def mlp(
-    train: Tensor, labels: Tensor, test: Tensor, *, classes: int, hidden: int = 200, epochs: int = 100,
-    lr: float = 1e-3, batch_size: int = 256, seed: int = 0,
-) -> Tensor:  # fmt: skip
-    """As :func:`linear_lbfgs`, by a network with a hidden layer, fitted by Adam with β of 0.5 and 0.999 (CMC, E.1)."""
+    train: Tensor, labels: Tensor, test: Tensor, how: LayerProbe, *, classes: int, batch_size: int = 256, seed: int = 0
+) -> Tensor:
+    """As :func:`linear_lbfgs`, by a classifier with a hidden layer."""
     check_labels(train, labels)
     x, unseen = standardised(train, test)
-    network = _two_layers(x.shape[1], hidden, classes, seed).to(x.device)
-    optimiser = torch.optim.Adam(network.parameters(), lr=lr, betas=_BETAS)
+    fitted = _two_layers(x.shape[1], classes, how, seed, x.device)
     order = torch.Generator().manual_seed(seed)
     with torch.enable_grad():
-        for _ in range(epochs):
+        for _ in range(how.mlp_epochs):
             for rows in torch.randperm(len(x), generator=order).to(x.device).split(batch_size):
-                optimiser.zero_grad()
-                F.cross_entropy(network(x[rows]), labels[rows]).backward()
-                optimiser.step()
+                descend(fitted.optimiser, F.cross_entropy(fitted.network(x[rows]), labels[rows]))
     with torch.no_grad():
-        return network(unseen)
+        return fitted.network(unseen)
 
 
 def _linear(inputs: int, probe: LinearProbe, setting: Setting) -> Fitting:
@@ -200,10 +197,7 @@ def layers_sgd(
     def begin(name: str, inputs: int) -> Fitting:
         if name not in wide:
             return _linear(inputs, probe, setting)
-        classes = len(setting.data.train.classes)
-        network = _two_layers(inputs, layers.hidden, classes, setting.seed).to(setting.device)
-        adam = torch.optim.Adam(network.parameters(), layers.mlp_lr, betas=_BETAS)
-        return Fitting(network, adam, torch.optim.lr_scheduler.ConstantLR(adam, 1.0))
+        return _two_layers(inputs, len(setting.data.train.classes), layers, setting.seed, setting.device)
 
     fitted = _train(read, begin, setting, probe, f"probes of {len(names)} layers")
     shown = replace(setting, augmentation=_probed(probe, setting))
@@ -223,10 +217,8 @@ def _layers_lbfgs(
     for name in names:
         scores[name] = linear_lbfgs(seen[name], labels, unseen[name], l2=probe.l2)
         if layers.hidden:
-            scores[name + HIDDEN] = mlp(
-                seen[name], labels, unseen[name], classes=len(train.classes), hidden=layers.hidden,
-                epochs=layers.mlp_epochs, lr=layers.mlp_lr, batch_size=probe.batch_size, seed=setting.seed,
-            )  # fmt: skip
+            how = {"classes": len(train.classes), "batch_size": probe.batch_size, "seed": setting.seed}
+            scores[name + HIDDEN] = mlp(seen[name], labels, unseen[name], layers, **how)
         setting.log(f"probe of {name}: {seen[name].shape[1]} values")
     return scores
 

@@ -17,7 +17,7 @@ from contrastlab import encoders as enc
 from contrastlab import ranks
 from contrastlab.data.items import ItemSet
 from contrastlab.data.loading import batches, subset_order
-from contrastlab.errors import reject
+from contrastlab.errors import check, reject
 from contrastlab.tasks.base import Measured, Setting
 from contrastlab.tasks.definitions import Neighbours
 from contrastlab.views import Augmentation, Views
@@ -60,32 +60,29 @@ def encode(
     :func:`represent`.
     """
     order = torch.arange(len(source)) if indices is None else indices
-    rows = []
     with frozen(encoders):
-        for _, images in batches(source, order, batch_size, device, drop_last=False):
-            rows.append(represent(encoders, part.plain(images, augmentation), kind).float())
+        stream = batches(source, order, batch_size, device, drop_last=False)
+        rows = [represent(encoders, part.plain(images, augmentation), kind).float() for _, images in stream]
     return torch.cat(rows), source.labels[order].to(device)
 
 
 def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     """Both ``[N, F]`` and ``[M, F]`` less the means of ``train`` and over its standard deviations."""
-    if len(train) < 2:
-        raise reject("train", tuple(train.shape), "at least two rows: one has no standard deviation")
+    check(len(train) >= 2, "train", tuple(train.shape), "at least two rows: one has no standard deviation")
     mean, std = train.mean(0), train.std(0).clamp(min=1e-6)
     return (train - mean) / std, (test - mean) / std
 
 
 def check_labels(train: Tensor, labels: Tensor) -> None:
     """Refuse rows without one label each, or with a label below 0."""
-    if len(train) != len(labels):
-        raise reject("labels", tuple(labels.shape), f"one label for each of the {len(train)} rows")
+    check(len(train) == len(labels), "labels", tuple(labels.shape), f"one label for each of the {len(train)} rows")
     if len(labels) and int(labels.min()) < 0:
         raise reject("labels", int(labels.min()), "labels from 0: an unlabelled image cannot vote")
 
 
-def take(source: Any, count: int | None) -> Any:
+def take(source: Any, count: int | None, seed: int = 0) -> Any:
     """At most ``count`` items of a set, with class counts as equal as possible."""
-    return source.take(min(count or len(source), len(source)))
+    return source.take(min(count or len(source), len(source)), seed)
 
 
 def bootstrap(statistic: Callable[[Tensor], Any], items: int, *, draws: int = 1000, seed: int = 0) -> tuple[Any, Any]:
@@ -129,10 +126,8 @@ def knn(
     Source: Wu et al. 2018. Shapes are those of :func:`nearest_neighbour`.
     """
     check_labels(train, labels)
-    if k < 1:
-        raise reject("k", k, "at least 1")
-    if not temperature > 0:
-        raise reject("temperature", temperature, "a number above 0")
+    check(k >= 1, "k", k, "at least 1")
+    check(temperature > 0, "temperature", temperature, "a number above 0")
     classes, predicted = int(labels.max()) + 1, []
     for rows in test.split(_rows(train)):
         similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from contrastlab.data.items import ItemSet
 from contrastlab.data.loading import batches, subset_order
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.errors import NotApplicableError, check, reject
 from contrastlab.seeds import fixed
 from contrastlab.settings import SegmentationProbe
 from contrastlab.tasks.base import Measured, Setting
@@ -49,16 +49,14 @@ def mean_iou(counts: Tensor) -> float:
     """
     hit = counts.diagonal().double()
     union = counts.sum(0) + counts.sum(1) - counts.diagonal()
-    if not bool(union.any()):
-        raise reject("counts", 0, "at least one pixel that is not void")
+    check(union.any(), "counts", 0, "at least one pixel that is not void")
     return 100 * float((hit[union > 0] / union[union > 0]).mean())
 
 
 def pixel_accuracy(counts: Tensor) -> float:
     """Percent of the pixels that got their class, void not counted; of counts as for :func:`mean_iou`."""
     total = int(counts.sum())
-    if not total:
-        raise reject("counts", 0, "at least one pixel that is not void")
+    check(total, "counts", 0, "at least one pixel that is not void")
     return 100 * int(counts.diagonal().sum()) / total
 
 
@@ -78,8 +76,7 @@ class Segmenter(nn.Module):
         """Scores ``[B, classes, H, W]`` of a view ``[B, c, H, W]``."""
         with nullcontext() if self.trains_encoder else frozen(self.encoder):
             maps = self.encoder.stages(view)  # type: ignore[operator]
-        scores: Tensor = self.decoder(maps, view.shape[2:])
-        return scores.float()
+        return self.decoder(maps, view.shape[2:]).float()
 
 
 def stream_of(encoders: nn.ModuleList, setting: Setting, view: str) -> nn.Module:

@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.errors import NotApplicableError, check
 from contrastlab.tasks.base import Measured, Setting
 from contrastlab.tasks.definitions import BENCHMARKS, Similarity
 from contrastlab.tasks.representations import bootstrap, encode, take
@@ -27,8 +27,7 @@ def spearman(x: Tensor | NDArray[Any], y: Tensor | NDArray[Any]) -> float:
 
     It is 0 where all values of ``x`` or of ``y`` are equal, which orders nothing.
     """
-    if len(x) != len(y) or len(x) < 2:
-        raise reject("pairs", (len(x), len(y)), "two or more values of each")
+    check(len(x) == len(y) >= 2, "pairs", (len(x), len(y)), "two or more values of each")
     ranks = [rankdata(np.asarray(values)) - (len(x) + 1) / 2 for values in (x, y)]
     scale = math.sqrt(float(ranks[0] @ ranks[0]) * float(ranks[1] @ ranks[1]))
     return 100 * float(np.clip(ranks[0] @ ranks[1] / scale, -1, 1)) if scale else 0.0

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.errors import NonFiniteLossError, reject
+from contrastlab.errors import NonFiniteLossError, check, reject
 
 
 def mlp(sizes: Sequence[int]) -> nn.Sequential:
@@ -77,8 +77,7 @@ def normal_scores(samples: Tensor) -> Callable[[Tensor], Tensor]:
         low, high = knots.gather(1, right - 1), knots.gather(1, right)
         share = (columns - low) / (high - low).clamp(min=torch.finfo(torch.float64).eps)
         beyond = share.clamp(max=0).asinh() + (share - 1).clamp(min=0).asinh()
-        mapped: Tensor = scores[right - 1] + (scores[right] - scores[right - 1]) * (share.clamp(0, 1) + beyond)
-        return mapped.T
+        return (scores[right - 1] + (scores[right] - scores[right - 1]) * (share.clamp(0, 1) + beyond)).T
 
     return apply
 
@@ -157,12 +156,10 @@ def fit(
     report (another such share). A bound read off the pairs that chose the critic is too high, whatever it bounds in
     expectation. The last, partial batch of an epoch is left out.
     """
-    if len(x) != len(y):
-        raise reject("y", len(y), f"as many rows as x, {len(x)}")
+    check(len(x) == len(y), "y", len(y), f"as many rows as x, {len(x)}")
     apart = int(held_out * len(x))
-    if apart < batch or len(x) - 2 * apart < batch:
-        accepted = f"enough for a batch of {batch} in each of the three parts ({apart} are held out, twice)"
-        raise reject("x", f"{len(x)} rows", accepted)
+    accepted = f"enough for a batch of {batch} in each of the three parts ({apart} are held out, twice)"
+    check(apart >= batch and len(x) - 2 * apart >= batch, "x", f"{len(x)} rows", accepted)
     generator = torch.Generator().manual_seed(seed)
     stop, report, pairs = torch.randperm(len(x), generator=generator).split([apart, apart, len(x) - 2 * apart])
     optimiser = torch.optim.Adam(critic.parameters(), lr=learning_rate)

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, logsumexp, xlogy
 
 from contrastlab.divergences import Divergence
-from contrastlab.errors import check_choice, reject
+from contrastlab.errors import check, check_choice, reject
 
 Table = NDArray[np.float64]
 MOST_TERMS = 2_000_000  # multisets that are enumerated at most
@@ -34,8 +34,7 @@ class Joint:
 
     def __post_init__(self) -> None:
         table = np.asarray(self.table, dtype=np.float64)
-        if table.ndim != 2 or table.size == 0:
-            raise reject("table", table.shape, "a table of shape [n, m] with at least one cell")
+        check(table.ndim == 2 and table.size, "table", table.shape, "a table of shape [n, m] with at least one cell")
         if not np.isfinite(table).all() or (table < 0).any():
             raise reject("table", float(np.nanmin(table)), "finite probabilities of at least 0")
         if abs(table.sum() - 1) > 1e-9:
@@ -93,9 +92,8 @@ class Joint:
     def critic(self, critic: ArrayLike, name: str = "critic") -> Table:
         """``critic`` as a float64 table: finite, and of the distribution's shape."""
         values = np.asarray(critic, dtype=np.float64)
-        if values.shape != self.table.shape or not np.isfinite(values).all():
-            accepted = f"a table of shape {list(self.table.shape)} of finite numbers, like the joint distribution"
-            raise reject(name, values.shape, accepted)
+        accepted = f"a table of shape {list(self.table.shape)} of finite numbers, like the joint distribution"
+        check(values.shape == self.table.shape and np.isfinite(values).all(), name, values.shape, accepted)
         return values
 
 
@@ -132,8 +130,7 @@ def restrict(joint: Joint, region: ArrayLike) -> Table:
 
 def threshold(joint: Joint, critic: ArrayLike) -> Table:
     """``[n]`` log c(x), ``c(x) = E_{p(y)} exp f(x, y)``: what every score of the set must exceed (ring Theorem 3.1)."""
-    values = joint.critic(critic)
-    return np.asarray(logsumexp(values, axis=1, b=joint.y))
+    return np.asarray(logsumexp(joint.critic(critic), axis=1, b=joint.y))
 
 
 def normalised_similarity(
@@ -151,8 +148,7 @@ def normalised_similarity(
             or over the negatives only (ring Theorem 3.1).
     """
     values = joint.critic(critic)
-    if draws < 1:
-        raise reject("draws", draws, "an integer of at least 1: K is the positive and at least one negative")
+    check(draws >= 1, "draws", draws, "an integer of at least 1: K is the positive and at least one negative")
     n, m = values.shape
     q = np.broadcast_to(joint.y, (n, 1, m)) if negatives is None else np.asarray(negatives, dtype=np.float64)
     if q.shape == (n, m):

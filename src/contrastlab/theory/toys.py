@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contrastlab.errors import check_choice, reject
+from contrastlab.errors import check, check_choice, reject
 
 Handedness = Literal["same", "opposite"]
 
@@ -35,8 +35,7 @@ class JointGaussian:
         symmetric = square and np.allclose(matrix, matrix.T, rtol=1e-12, atol=1e-12 * np.abs(matrix).max())
         if not symmetric or np.linalg.eigvalsh(matrix)[0] <= 0:
             raise reject("covariance", matrix.tolist(), "a symmetric, positive definite matrix")
-        if not 0 < self.split < len(matrix):
-            raise reject("split", self.split, f"an integer from 1 to {len(matrix) - 1}")
+        check(0 < self.split < len(matrix), "split", self.split, f"an integer from 1 to {len(matrix) - 1}")
         object.__setattr__(self, "covariance", matrix)
 
     @classmethod

@@ -34,8 +34,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 def slices(packed: int) -> dict[str, slice]:
     """Where each part of a scene of ``packed`` numbers a pixel lies; no other number of first parts is accepted."""
     ends = dict(zip(LAYOUT, accumulate(LAYOUT.values()), strict=True))
-    if packed not in ends.values():
-        raise errors.reject("channels", packed, "the size of the first parts of " + ", ".join(LAYOUT))
+    errors.check(packed in ends.values(), "channels", packed, "the size of the first parts of " + ", ".join(LAYOUT))
     return {name: slice(end - LAYOUT[name], end) for name, end in ends.items() if end <= packed}
 
 
@@ -106,16 +105,13 @@ class Channels(Views):
 
     def __post_init__(self) -> None:
         for field, given in (("names", self.names), ("targets", self.targets)):
-            if not isinstance(given, list | tuple):
-                raise errors.reject(field, given, "a tuple of names, such as ('L', 'ab')")
+            errors.check(isinstance(given, list | tuple), field, given, "a tuple of names, such as ('L', 'ab')")
             object.__setattr__(self, field, tuple(given))
-        if not self.names:
-            raise errors.reject("names", self.names, "at least one of " + ", ".join(CHANNELS))
+        errors.check(self.names, "names", self.names, "at least one of " + ", ".join(CHANNELS))
         every = (*self.names, *self.targets)
         for name in every:
             errors.check_name("channel", name, CHANNELS)
-        if len(set(every)) < len(every):
-            raise errors.reject("names", every, "different channels")
+        errors.check(len(set(every)) == len(every), "names", every, "different channels")
         errors.check_choice("graph", self.graph, ("core", "full"))
 
     @property

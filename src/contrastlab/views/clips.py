@@ -55,9 +55,8 @@ class ClipViews(Views):
         first, last = self._span(batch)
         if batch.ndim != 5:
             raise errors.NotApplicableError(f"{self!r} is of clips; given: items of shape {tuple(batch.shape[1:])}")
-        if last < first:
-            accepted = f"views that clips of {batch.shape[1]} frames hold: {first - last} frames more are wanted"
-            raise errors.reject("views", self, accepted)
+        accepted = f"views that clips of {batch.shape[1]} frames hold: {first - last} frames more are wanted"
+        errors.check(last >= first, "views", self, accepted)
         at = torch.randint(first, last + 1, (len(batch),), generator=rng, device=batch.device)
         return self._at(batch, augmentation, at, augmentation.draw(batch, rng))
 

@@ -103,8 +103,7 @@ class Split(Views):
                 f"Split({self.space!r}) needs colour: grey images (1 channel) have no chrominance to compare with. "
                 "Use Augmented views, or a data set with 3 channels."
             )
-        if image_channels != 3:
-            raise errors.reject("image_channels", image_channels, "3")
+        errors.check(image_channels == 3, "image_channels", image_channels, "3")
         return (1, 2)
 
     def parts(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -273,8 +272,7 @@ class Jigsaw(Views):
 def cell_and_patch(size: int) -> tuple[int, int]:
     """Sides in pixels of a cell of the puzzle and of the patch that is cut from it, for views of ``size`` pixels."""
     cell, patch = round(85 * size / 224), round(64 * size / 224)
-    if patch < 2:
-        raise errors.reject("size", size, "at least 6 pixels, so that a patch has two")
+    errors.check(patch >= 2, "size", size, "at least 6 pixels, so that a patch has two")
     return cell, patch
 
 

@@ -91,12 +91,6 @@ class Stages(nn.Module):
         return each[0] if len(each) == 1 else OrderedDict((k, torch.cat([m[k] for m in each], 1)) for k in each[0])
 
 
-def _backbone(body: Stages, channels: int, pyramid: nn.Module) -> Any:
-    made: Any = nn.Sequential(OrderedDict(body=body, fpn=pyramid))
-    made.out_channels = channels
-    return made
-
-
 class _Fifth(Bottleneck):  # type: ignore[misc]  # torchvision has no types
     expansion = 1  # as wide in its middle as at its ends
 
@@ -169,8 +163,8 @@ class _Pictures(GeneralizedRCNNTransform):  # type: ignore[misc]  # torchvision 
 
 def _layout(
     encoders: nn.ModuleList, settings: Detector, kind: Kind, classes: int, keypoints: int
-) -> tuple[nn.Module, dict[str, Any]]:
-    """The backbone, and the arguments of torchvision's detector that depend on it."""
+) -> tuple[nn.Module, nn.Module, int, dict[str, Any]]:
+    """Body and pyramid of the backbone, its channels, and the arguments of torchvision's detector that depend on it."""
     networks = [residual_network(encoder) for encoder in encoders]
     inputs = [int(encoder.in_channels) for encoder in encoders]  # type: ignore[arg-type]
     if sum(inputs) != 3:
@@ -202,7 +196,7 @@ def _layout(
                 "keypoint_head": KeypointRCNNHeads(settings.channels, layers),
                 "keypoint_predictor": KeypointRCNNPredictor(layers[-1], keypoints),
             }
-        return _backbone(stages(STAGES), settings.channels, pyramid), arguments
+        return stages(STAGES), pyramid, settings.channels, arguments
     if kind == "keypoints":
         raise NotApplicableError("Detectron2 has no keypoint detector on the third stage alone (C4): use the pyramid")
     thirds = [stage_channels(network, "layer3") for network in networks]
@@ -220,7 +214,7 @@ def _layout(
             "mask_roi_pool": roi(), "mask_head": fifth,
             "mask_predictor": MaskRCNNPredictor(width, settings.mask_layers[-1], classes),
         }  # fmt: skip
-    return _backbone(stages(("layer3",)), sum(thirds), nn.Identity()), arguments
+    return stages(("layer3",)), nn.Identity(), sum(thirds), arguments
 
 
 def build(
@@ -233,12 +227,13 @@ def build(
     those of the ``augmentation`` of pre-training unless ``settings`` have others. ``classes`` are without the
     background, ``keypoints`` those of an object.
     """
-    backbone, parts = _layout(encoders, settings, kind, classes + 1, keypoints)
-    mean, std = list(getattr(augmentation, "mean", _MEAN)), list(getattr(augmentation, "std", _STD))
-    if settings.pixel_mean is not None:
-        mean = [value / 255 for value in settings.pixel_mean]
-    if settings.pixel_std is not None:
-        std = [value / 255 for value in settings.pixel_std]
+    body, pyramid, channels, parts = _layout(encoders, settings, kind, classes + 1, keypoints)
+    backbone: Any = nn.Sequential(OrderedDict(body=body, fpn=pyramid))
+    backbone.out_channels = channels
+    mean, std = (
+        list(getattr(augmentation, name, usual)) if own is None else [value / 255 for value in own]
+        for name, usual, own in (("mean", _MEAN, settings.pixel_mean), ("std", _STD, settings.pixel_std))
+    )
     made: nn.Module = {"boxes": FasterRCNN, "masks": MaskRCNN, "keypoints": KeypointRCNN}[kind](
         backbone, min_size=settings.test_shorter, max_size=settings.longest,
         image_mean=mean, image_std=std,

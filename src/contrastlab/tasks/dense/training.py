@@ -134,11 +134,11 @@ def fit(
     if folder is not None:  # its origin is what decides the training: no file of another one is taken for its own
         about = {"kind": kind, "data": data.fingerprint, "settings": settings.model_dump(mode="json"), "seed": seed}
         kept = Artefact(folder, FILE, RECORD, "detector", _FIELDS, files.fingerprint(tensors_of(model), about))
-    if kept is not None and kept.finished:
-        restore(model, kept)
-        known = list(kept.read()["losses"])
-        kept.finish()
-        return known
+        if kept.finished:
+            restore(model, kept)
+            known = list(kept.read()["losses"])
+            kept.finish()
+            return known
 
     def steps(first: int) -> Iterator[float]:
         for step, read in enumerate(examples(data, usable, kind, settings, seed, first), first):
@@ -197,8 +197,7 @@ def predict(
         elif kind == "keypoints":
             columns["keypoints"] = found["keypoints"].flatten(1).tolist()
         for k, label in enumerate(found["labels"].tolist()):
-            here = {name: column[k] for name, column in columns.items()}
-            out.append({"image_id": image, "category_id": ids[label - 1], **here})
+            out.append({"image_id": image, "category_id": ids[label - 1], **{key: v[k] for key, v in columns.items()}})
         if time.monotonic() - spoke > SPEAK_EVERY_S:
             log(f"detector of {kind}: {index + 1}/{len(data)} test pictures")
             spoke = time.monotonic()
@@ -225,8 +224,7 @@ def trained_detector(task: Detection, encoders: nn.ModuleList, setting: Setting)
             kind, encoders, setting.views, setting.augmentation, settings, classes=len(train.classes),
             keypoints=len(points.names) if points else 0,
         )  # fmt: skip
-    about = {"seed": setting.seed, "device": setting.device, "folder": setting.folder, "log": setting.log}
-    fit(model, train, kind, settings, **about)  # type: ignore[arg-type]
+    fit(model, train, kind, settings, seed=setting.seed, device=setting.device, folder=setting.folder, log=setting.log)
     return model, test
 
 
