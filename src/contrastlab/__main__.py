@@ -208,13 +208,13 @@ def _methods(args: argparse.Namespace) -> None:
 
 
 def _encoders(args: argparse.Namespace) -> None:
-    from contrastlab import reproduce, results
+    from contrastlab import checkpoint, results
 
     roots, scored, rows = terminal.folders("out", args.out), dict[str, list[tuple[str, str]]](), list[dict[str, Any]]()
     for r in results.find(root for root in roots if Path(root, "encoders").is_dir()):
         scores = [(r.profile, f"{name} {value:.2f}" + (r.on and f" on {r.on}")) for name, value in r.metrics.items()]
         scored.setdefault(str(r.curve[-1:]), []).extend(scores[:1])
-    for folder, record in reproduce.records(roots):
+    for folder, record in checkpoint.runs(roots):
         last = record["history"][-1:]  # with its seconds it tells one run from another; a result has it, too
         found = scored.get(str(last)) or [("", f"nn1 {row['nn1']:.2f}") for row in last if "nn1" in row]
         rows.append({
@@ -227,18 +227,18 @@ def _encoders(args: argparse.Namespace) -> None:
 
 
 def _score(args: argparse.Namespace) -> None:
-    from contrastlab.reproduce import foreign
+    from contrastlab.reproduce import exchange
 
-    print(foreign.score(
+    print(exchange.score(
         args.task, args.encoder, args.data, arch=args.arch, stem=args.stem, table=args.table, profile=args.profile,
         image_size=args.image_size, seed=args.seed, out_dir=args.out,
     ).text(terminal.width()))  # fmt: skip
 
 
 def _export(args: argparse.Namespace) -> None:
-    from contrastlab.reproduce import export
+    from contrastlab.reproduce import exchange
 
-    print(f"Written: {export.write(args.run, args.to, args.out)}; its README.md says how to load it")
+    print(f"Written: {exchange.export(args.run, args.to, args.out)}; its README.md says how to load it")
 
 
 def _doctor(args: argparse.Namespace) -> None:
@@ -258,10 +258,10 @@ def _notebook(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    from contrastlab import papers, report, reproduce, results
+    from contrastlab import papers, report, results
     from contrastlab.papers.recipes import kinds
 
-    plan, folders = papers.plan(*reproduce.parse_target(args.table)), terminal.folders("results", args.results)
+    plan, folders = papers.plan(*papers.parse_target(args.table)), terminal.folders("results", args.results)
     stored = results.find(folders, dataset=args.dataset, profile=args.profile)
     known = report.evidence(papers.Entry(paper=plan.paper, table=plan.table, notebook=""), stored)
     most = next(iter((*report.best_first(known), *known)), None)
@@ -291,10 +291,10 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _replay(args: argparse.Namespace) -> None:
-    from contrastlab import reproduce, results
+    from contrastlab import papers, reproduce, results
 
-    paper, number = reproduce.parse_target(args.table)
-    seeds = args.seeds and reproduce.parse_seeds(args.seeds)
+    paper, number = papers.parse_target(args.table)
+    seeds = args.seeds and papers.parse_seeds(args.seeds)
     stored = results.find(
         terminal.folders("results", args.results), table=f"{paper}/{results.slug(number)}", dataset=args.dataset,
         profile=args.profile,
@@ -314,15 +314,18 @@ def _replay(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from contrastlab import files, papers, reproduce
+    from contrastlab import files, papers
 
-    paper, number = reproduce.parse_target(args.table)
+    paper, number = papers.parse_target(args.table)
     plan = papers.plan(paper, number)  # what cannot be is refused before PyTorch is imported
     plan.select(args.dataset, args.columns)
     plan.resolve_all(args.rows)
-    reproduce.parse_seeds(args.seeds)
+    papers.parse_seeds(args.seeds)
     if args.profile != "auto":
-        reproduce.choose_profile(args.profile, plan.profiles)
+        papers.choose_profile(args.profile, plan.profiles)
+    from contrastlab import reproduce
+    from contrastlab.pretrain import Speed
+
     cluster = None
     if args.cluster is not None:
         options = {"slurm_partition": args.partition, "timeout_min": args.time, "gpus_per_node": args.gpus,
@@ -333,8 +336,6 @@ def _run(args: argparse.Namespace) -> None:
         if args.picture.suffix not in (".png", ".svg", ".pdf"):
             raise reject("picture", str(args.picture), "a file that ends in .png, .svg or .pdf")
         files.make_folder(args.picture.parent)
-    from contrastlab.pretrain import Speed
-
     done = reproduce.table(
         paper, number, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile, seeds=args.seeds,
         references_too=not args.no_references, jobs=args.jobs, cluster=cluster, data_root=args.data_root,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any
 
@@ -113,3 +114,21 @@ class SharedProfile(Scope):
 def shared_profiles() -> Mapping[str, SharedProfile]:
     """What each small profile changes in every protocol."""
     return {name: SharedProfile.model_validate(changes) for name, changes in read_toml("profiles.toml").items()}
+
+
+PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
+"""Environment variable that says what the profile ``auto`` is."""
+
+
+def choose_profile(profile: str, known: Sequence[str]) -> str:
+    """One of ``known``; ``auto`` is ``CONTRASTLAB_PROFILE``, else ``paper`` where there is a GPU, else ``laptop``."""
+    kind, stated = "profile", os.environ.get(PROFILE_VARIABLE)
+    if profile == "auto" and stated:
+        kind, profile = f"profile of the variable {PROFILE_VARIABLE}", stated
+    elif profile == "auto":
+        import torch
+
+        profile = "paper" if torch.cuda.is_available() else "laptop"
+    if profile not in known:
+        raise errors.unknown(kind, profile, ("auto", *known))
+    return profile

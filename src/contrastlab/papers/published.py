@@ -6,7 +6,7 @@ import csv
 import io
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -102,3 +102,27 @@ def catalogue() -> tuple[Entry, ...]:
     known, order = dict.fromkeys((*stems("tables", "csv"), *plans(), *notebooks)), list(PAPERS)
     keys = sorted(known, key=lambda key: (order.index(key[0]), key[1].startswith("figure")))
     return tuple(Entry(paper=paper, table=table, notebook=notebooks.get((paper, table), "")) for paper, table in keys)
+
+
+def parse_target(target: str) -> tuple[str, str]:
+    """``("ring", "1")`` from ``ring/table1``; an error names the notebook of what has no cells."""
+    known = {f"{paper}/{slug(number)}": (paper, number) for paper, number in plans()}
+    if target in known:
+        return known[target]
+    for entry in catalogue():
+        if entry.name == target and entry.notebook:
+            made = f"{target} is made by {entry.notebook} and has no cells to run or show"
+            raise errors.ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
+    raise errors.unknown("table", target, known)
+
+
+def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
+    """Seeds from ``3``, ``"0,1,2"`` or a list, as papermill may pass them."""
+    parts = seeds.split(",") if isinstance(seeds, str) else seeds if isinstance(seeds, Iterable) else [seeds]
+    try:
+        numbers = tuple(dict.fromkeys(int(str(s)) for s in parts if str(s).strip()))
+    except (TypeError, ValueError):
+        numbers = ()
+    if not numbers or min(numbers) < 0 or max(numbers) >= 2**32:
+        raise errors.reject("seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
+    return numbers

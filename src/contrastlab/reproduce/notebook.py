@@ -19,7 +19,6 @@ from torch import nn
 from contrastlab import escape, files, papers, report, results, shipped
 from contrastlab.errors import ContrastLabError, UnknownNameError, check_name, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
-from contrastlab.reproduce.arguments import choose_profile, parse_seeds
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.execution import Execution
 from contrastlab.reproduce.run import Run
@@ -233,8 +232,8 @@ def _resolved(name: str, namespace: Mapping[str, Any], profiles: Sequence[str], 
     given, here = check_parameters(namespace, also), Path.cwd()
     root = next((path for path in (here, *here.parents) if (path / "pyproject.toml").exists()), here)
     return {
-        "name": name, "parameters": given, "profile": choose_profile(str(given["profile"]), profiles),
-        "seeds": parse_seeds(given["seeds"]), "dataset": str(given["dataset"]),
+        "name": name, "parameters": given, "profile": papers.choose_profile(str(given["profile"]), profiles),
+        "seeds": papers.parse_seeds(given["seeds"]), "dataset": str(given["dataset"]),
         "data_root": str(given["data_root"]) or None, "root": root, "out_dir": root / str(given["out_dir"]),
         "read_also": tuple(dict.fromkeys((root / "results", shipped.folder("results")))),
     }  # fmt: skip

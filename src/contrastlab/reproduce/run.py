@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from contrastlab import encoders, files, keys, methods, results, tasks
-from contrastlab.checkpoint import Artefact
+from contrastlab.checkpoint import NEEDED, RUN, Artefact, read_run
 from contrastlab.data import ImageSet, Splits, load
 from contrastlab.data.modalities import modality
 from contrastlab.data.pictures import stack
@@ -28,7 +28,6 @@ from contrastlab.methods.recipe import build, types_of
 from contrastlab.pretrain import Speed, Trained, pretrain
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import cpu_fabric, precision
-from contrastlab.reproduce.records import NEEDED, RECORD, read_record
 from contrastlab.settings import Settings
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Run:
     @property
     def artefact(self) -> Artefact:
         """Its files, there or not."""
-        return Artefact(Path(self.root) / "encoders" / self.hash[:16], FILE, RECORD, "run", NEEDED)
+        return Artefact(Path(self.root) / "encoders" / self.hash[:16], FILE, RUN, "run", NEEDED)
 
     @property
     def folder(self) -> Path:
@@ -114,9 +113,9 @@ class Run:
 
     def record(self) -> dict[str, Any]:
         """What ``run.json`` says; a ``CorruptFileError`` names one that is damaged, newer or of another run."""
-        record = read_record(self.folder)
+        record = read_run(self.folder)
         if record["hash"] != self.hash:
-            raise CorruptFileError(f"{self.folder / RECORD} is of another run; {_ANEW}")
+            raise CorruptFileError(f"{self.folder / RUN} is of another run; {_ANEW}")
         return record
 
     def encoders(self, device: torch.device | str = "cpu") -> nn.ModuleList:
@@ -124,7 +123,7 @@ class Run:
         loaded = encoders.load(self, device)
         expected = self.record().get("encoder_checksum")  # of older runs there is none
         if expected not in (None, files.tensors_checksum(self.folder / FILE)):
-            raise CorruptFileError(f"{self.folder / FILE} is not the file that {RECORD} beside it speaks of; {_ANEW}")
+            raise CorruptFileError(f"{self.folder / FILE} is not the file that {RUN} beside it speaks of; {_ANEW}")
         return loaded
 
     def store(self, trained: Trained, device: torch.device) -> None:
@@ -188,7 +187,7 @@ def embed(
     if kind not in ("embedding", "pooled", "map"):
         raise reject("kind", kind, "'embedding', 'pooled' or 'map'")
     source = _own(images)
-    nets, record = encoders.load(Path(folder), device), read_record(Path(folder))
+    nets, record = encoders.load(Path(folder), device), read_run(Path(folder))
     if record.get("modality", "image") != "image":
         raise reject("folder", str(folder), f"a run of pictures; this one is of the modality {record['modality']}")
     views = build("views", record["recipe"]["views"], types_of("views"))

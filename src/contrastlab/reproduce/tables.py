@@ -16,7 +16,6 @@ from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Report, Unavailable
 from contrastlab.reproduce import jobs as pool
-from contrastlab.reproduce.arguments import PROFILE_VARIABLE, choose_profile, parse_seeds
 from contrastlab.reproduce.cells import Cell, say
 from contrastlab.reproduce.execution import Execution
 from contrastlab.results import Result
@@ -73,13 +72,13 @@ def table(
     if own and cluster is not None:
         raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own)})")
     plan = papers.plan(paper, number).with_rows(own)
-    chosen = choose_profile(profile, plan.profiles)
+    chosen = papers.choose_profile(profile, plan.profiles)
     wanted = given if isinstance(given, str) else [row.name if isinstance(row, Recipe) else row for row in given]
     names = plan.resolve_all(wanted)
     if references_too and plan.references:
         names = tuple(dict.fromkeys((*names, *references(names, chosen))))
     where = Execution(**execution)
-    every = cells(plan, dataset, names, parse_seeds(seeds), chosen, columns)
+    every = cells(plan, dataset, names, papers.parse_seeds(seeds), chosen, columns)
     workers = 1 if own else pool.workers(jobs, where, len(every))
     known, missing = look_up(every, where, log)
     announce(plan, dataset, every, missing, profile, where, workers, log)
@@ -137,7 +136,7 @@ def announce(
     """Say what will be run, on what, what is stored already, and how to choose otherwise."""
     profile, seeds = every[0].profile, dict.fromkeys(str(cell.seed) for cell in every)
     reason = "a GPU here" if torch.cuda.is_available() else "no GPU here"
-    reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else reason
+    reason = f"{papers.PROFILE_VARIABLE} says so" if os.environ.get(papers.PROFILE_VARIABLE) else reason
     why = f" (auto: {reason})" if wanted == "auto" else ""
     log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
     own = data.load(every[0].column.data, execution.data_root)
