@@ -119,7 +119,7 @@ def test_published_values_signs_and_missing_std() -> None:
     assert papers.published("ring", 1)["value"].max() > 80
 
 
-DASHES = {("cmc_table2", "hmdb51", "cmc/video_v"), ("cmc_table2", "hmdb51", "cmc/video_d")}
+DASHES = {("cmc/table2", "hmdb51", "cmc/video_v"), ("cmc/table2", "hmdb51", "cmc/video_d")}
 """Table, column and row where the paper prints a dash."""
 
 
@@ -176,7 +176,7 @@ def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.Ta
 def test_both_arms_of_a_pair_have_the_same_settings(plan: papers.TablePlan) -> None:
     # the papers' own: longer training of decoders on encoders that were not trained; what makes MoCo v2 of MoCo
     longer = {"segmentation"}
-    known = {"cmc_table3": longer, "cmc_table4": longer, "jcl_table2": {"augmentation", "head"}}
+    known = {"cmc/table3": longer, "cmc/table4": longer, "jcl/table2": {"augmentation", "head"}}
     stated = known.get(plan.name, set())
     for method, base in plan.pairs.items():
         pair = [plan.settings("plain_shapes", name, "first") for name in (method, base)]

@@ -212,7 +212,7 @@ def test_html_and_markdown_escape() -> None:
     widths = {line.replace("\\|", "").count("|") for line in lines}
     assert len(widths) == 1
     assert "<script>" not in "".join(line.replace("\\<", "") for line in lines)
-    assert '"' not in table.figure_html().split('alt="')[1].split('" src=')[0]
+    assert '"' not in report.image(table.figure()).split('alt="')[1].split('" src=')[0]
 
 
 def test_a_figure_draws_each_interval_and_published_numbers_only_in_the_papers_protocol() -> None:

@@ -263,7 +263,7 @@ def _show(args: argparse.Namespace) -> None:
 
     plan, folders = papers.plan(*papers.parse_target(args.table)), terminal.folders("results", args.results)
     stored = results.find(folders, dataset=args.dataset, profile=args.profile)
-    known = report.evidence(papers.Entry(paper=plan.paper, table=plan.table, notebook=""), stored)
+    known = report.evidence(plan, stored)
     most = next(iter((*report.best_first(known), *known)), None)
     dataset = args.dataset or (most.dataset if most else "shapes")
     profile = args.profile or (most.profile if most else "laptop")
@@ -293,12 +293,11 @@ def _show(args: argparse.Namespace) -> None:
 def _replay(args: argparse.Namespace) -> None:
     from contrastlab import papers, reproduce, results
 
-    paper, number = papers.parse_target(args.table)
+    plan = papers.plan(*papers.parse_target(args.table))
     seeds = args.seeds and papers.parse_seeds(args.seeds)
     stored = results.find(
-        terminal.folders("results", args.results), table=f"{paper}/{results.slug(number)}", dataset=args.dataset,
-        profile=args.profile,
-    )  # fmt: skip
+        terminal.folders("results", args.results), table=plan.name, dataset=args.dataset, profile=args.profile
+    )
     chosen = [r for r in stored if not seeds or r.seed in seeds]
     records = []
     for each in reproduce.replay(chosen, minutes=args.limit_minutes, data_root=args.data_root):
@@ -316,8 +315,7 @@ def _replay(args: argparse.Namespace) -> None:
 def _run(args: argparse.Namespace) -> None:
     from contrastlab import files, papers
 
-    paper, number = papers.parse_target(args.table)
-    plan = papers.plan(paper, number)  # what cannot be is refused before PyTorch is imported
+    plan = papers.plan(*papers.parse_target(args.table))  # what cannot be is refused before PyTorch is imported
     plan.select(args.dataset, args.columns)
     plan.resolve_all(args.rows)
     papers.parse_seeds(args.seeds)
@@ -337,9 +335,9 @@ def _run(args: argparse.Namespace) -> None:
             raise reject("picture", str(args.picture), "a file that ends in .png, .svg or .pdf")
         files.make_folder(args.picture.parent)
     done = reproduce.table(
-        paper, number, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile, seeds=args.seeds,
-        references_too=not args.no_references, jobs=args.jobs, cluster=cluster, data_root=args.data_root,
-        out_dir=args.out, accelerator=args.accelerator, devices=reproduce.parse_devices(args.devices),
+        plan.paper, plan.table, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile,
+        seeds=args.seeds, references_too=not args.no_references, jobs=args.jobs, cluster=cluster, out_dir=args.out,
+        data_root=args.data_root, accelerator=args.accelerator, devices=reproduce.parse_devices(args.devices),
         num_nodes=args.num_nodes, strategy=args.strategy, resume=not args.fresh, max_minutes=args.max_minutes,
         speed=Speed(**{each.name: getattr(args, each.name) for each in fields(Speed) if hasattr(args, each.name)}),
     )  # fmt: skip

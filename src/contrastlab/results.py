@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # results are read without torch
 
 __all__ = [
     "FOREIGN", "UNTRAINED", "Clock", "Provenance", "Result", "bits", "digest", "find", "location", "look_up", "pack",
-    "provenance", "read", "save", "setup", "slug", "whole_hash",
+    "provenance", "read", "save", "setup", "whole_hash",
 ]  # fmt: skip
 
 FOREIGN = "foreign/"
@@ -89,11 +89,6 @@ class Result(BaseModel):
     def config_hash(self) -> str:
         """Hash of setup and data: equal for results that may be averaged over seeds."""
         return whole_hash(self.setup, self.provenance.data_fingerprint, self.recipe, self.provenance.processes)
-
-
-def slug(table: int | str) -> str:
-    """``table5b`` of ``"5b"``; a figure is called by its kind, ``"figure2"``, and stays as it is."""
-    return str(table) if str(table).startswith("figure") else f"table{table}"
 
 
 def digest(config: Mapping[str, Any]) -> str:

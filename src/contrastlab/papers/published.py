@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from contrastlab import errors
-from contrastlab.results import slug
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,17 +81,22 @@ def published(paper: str, table: int | str) -> pd.DataFrame:
     return pd.DataFrame(_lines(paper, str(table)))
 
 
-class Entry(FrozenModel):
-    """A published table or figure, and the notebook that makes it."""
+class Table(FrozenModel):
+    """A published table or figure."""
 
     paper: str
     table: str
-    notebook: str = Field("", description="path from the project's root; empty where there is none yet")
 
     @property
     def name(self) -> str:
-        """``ring/table1``."""
-        return f"{self.paper}/{slug(self.table)}"
+        """``ring/table5b``; a figure is called by its kind, ``vince/figure6``."""
+        return f"{self.paper}/{'' if self.table.startswith('figure') else 'table'}{self.table}"
+
+
+class Entry(Table):
+    """A published table or figure, and the notebook that makes it."""
+
+    notebook: str = Field("", description="path from the project's root; empty where there is none yet")
 
 
 def catalogue() -> tuple[Entry, ...]:
@@ -106,13 +110,13 @@ def catalogue() -> tuple[Entry, ...]:
 
 def parse_target(target: str) -> tuple[str, str]:
     """``("ring", "1")`` from ``ring/table1``; an error names the notebook of what has no cells."""
-    known = {f"{paper}/{slug(number)}": (paper, number) for paper, number in plans()}
-    if target in known:
-        return known[target]
-    for entry in catalogue():
-        if entry.name == target and entry.notebook:
-            made = f"{target} is made by {entry.notebook} and has no cells to run or show"
-            raise errors.ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
+    entries = {entry.name: entry for entry in catalogue()}
+    entry, known = entries.get(target), {name for name, e in entries.items() if (e.paper, e.table) in plans()}
+    if entry is not None and target in known:
+        return entry.paper, entry.table
+    if entry is not None and entry.notebook:
+        made = f"{target} is made by {entry.notebook} and has no cells to run or show"
+        raise errors.ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
     raise errors.unknown("table", target, known)
 
 
@@ -123,6 +127,6 @@ def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
         numbers = tuple(dict.fromkeys(int(str(s)) for s in parts if str(s).strip()))
     except (TypeError, ValueError):
         numbers = ()
-    if not numbers or min(numbers) < 0 or max(numbers) >= 2**32:
-        raise errors.reject("seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
+    holds = numbers and min(numbers) >= 0 and max(numbers) < 2**32
+    errors.check(holds, "seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
     return numbers

@@ -14,8 +14,8 @@ from pydantic import Field, ValidationError, model_validator
 from contrastlab import errors, tasks
 from contrastlab.papers import recipes
 from contrastlab.papers.profiles import UNSEARCHED, Changes, Scope, check_known, shared_profiles
-from contrastlab.papers.published import HERE, PAPERS, FrozenModel, cells_of, plans, read_toml, stems
-from contrastlab.results import setup, slug
+from contrastlab.papers.published import HERE, PAPERS, FrozenModel, Table, cells_of, plans, read_toml, stems
+from contrastlab.results import setup
 from contrastlab.settings import Settings
 
 REFERENCES: Mapping[str, str] = {
@@ -51,7 +51,7 @@ class Column(FrozenModel):
         return tasks.task_of(self.metric)
 
 
-class TablePlan(FrozenModel):
+class TablePlan(Table):
     """How one published table is made: its rows, columns and protocol.
 
     The settings of a cell are merged in this order, later ones winning field by field: ``settings`` < kinds of parts <
@@ -59,8 +59,6 @@ class TablePlan(FrozenModel):
     tables (``profiles.toml``) < ``profile``, each with the same order inside. Profile ``paper`` is the protocol itself.
     """
 
-    paper: str
-    table: str
     title: str
     claim: str
     metric: str = Field("linear", description="of the columns that name none")
@@ -112,11 +110,6 @@ class TablePlan(FrozenModel):
         for name in self.signs:
             check_known("method of signs, which has a pair", name, self.pairs)
         return self
-
-    @property
-    def name(self) -> str:
-        """``ring_table1``."""
-        return f"{self.paper}_{slug(self.table)}"
 
     @property
     def heading(self) -> str:

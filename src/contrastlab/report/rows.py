@@ -11,7 +11,7 @@ from contrastlab import tasks
 from contrastlab.errors import reject
 from contrastlab.papers import REFERENCES, Column, TablePlan
 from contrastlab.report.numbers import Estimate, interval, signed
-from contrastlab.results import FOREIGN, UNTRAINED, Result, digest, slug
+from contrastlab.results import FOREIGN, UNTRAINED, Result, digest
 from contrastlab.tasks import Metric
 
 RANDOM, RANDOM_LAB, SUPERVISED = REFERENCES
@@ -110,7 +110,7 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     here.sort(key=lambda r: r.provenance.finished)
     expected = plan.setup(column, method, profile)
     apart = any(each.settings for each in plan.columns.values())
-    own = [r for r in here if r.method == method and r.table == f"{plan.paper}/{slug(plan.table)}" and not apart]
+    own = [r for r in here if r.method == method and r.table == plan.name and not apart]
     mine, notes = [r for r in here if r.setup == expected], []
     if not mine and own:
         mine = [r for r in own if r.setup == own[-1].setup]

@@ -413,10 +413,6 @@ class Report:
         figure.set_label(self.alt)
         return figure
 
-    def figure_html(self) -> str:
-        """The figure as an ``<img>`` with its alternative text."""
-        return image(self.figure())
-
 
 def _joined(method: str, between: str) -> Callable[..., str]:
     """A method of :class:`Report` as one of :class:`Reports`: what each report says."""
@@ -437,7 +433,6 @@ class Reports:
     whole = _joined("whole", "\n\n")
     training = _joined("training", "\n")
     markdown = _repr_markdown_ = _joined("markdown", "\n")
-    figure_html = _joined("figure_html", "")
     __repr__ = _joined("__repr__", "\n\n")
 
     def page(self) -> str:

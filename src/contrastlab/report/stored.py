@@ -8,7 +8,7 @@ from functools import cache
 
 from contrastlab import escape, papers
 from contrastlab.errors import NotApplicableError
-from contrastlab.papers import Entry
+from contrastlab.papers.published import Table
 from contrastlab.report.show import Report, Reports
 from contrastlab.results import Result
 
@@ -31,11 +31,11 @@ class Evidence:
         return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
 
 
-def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
+def evidence(table: Table, stored: Iterable[Result]) -> tuple[Evidence, ...]:
     """What is stored of a table among results of any tables, also those that were first computed for another one."""
-    if (entry.paper, entry.table) not in papers.plans():
+    if (table.paper, table.table) not in papers.plans():
         return ()
-    plan = papers.plan(entry.paper, entry.table)
+    plan = papers.plan(table.paper, table.table)
     found: dict[tuple[str, str], dict[str, set[int]]] = {}
 
     @cache
@@ -48,7 +48,7 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
     for r in stored:
         if r.method not in plan.rows or r.profile not in plan.profiles:
             continue
-        if r.table == entry.name or r.setup in setups(r.dataset, r.method, r.profile):
+        if r.table == plan.name or r.setup in setups(r.dataset, r.method, r.profile):
             found.setdefault((r.dataset, r.profile), {}).setdefault(r.method, set()).add(r.seed)
     printed = {
         column.data

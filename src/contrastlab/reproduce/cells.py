@@ -24,7 +24,7 @@ from contrastlab.pretrain.schedule import precision
 from contrastlab.report import Unavailable
 from contrastlab.reproduce.execution import Execution
 from contrastlab.reproduce.run import Run
-from contrastlab.results import Result, slug
+from contrastlab.results import Result
 from contrastlab.seeds import derive
 from contrastlab.settings import Settings
 
@@ -146,7 +146,7 @@ class Cell:
         with decoders((execution.speed or Speed()).workers * fabric.world_size):  # this process scores for all
             measured = self.task.score(trained.encoders, setting)
         result = Result(
-            table=f"{self.plan.paper}/{slug(self.plan.table)}", dataset=self.column.data, on=self.column.on,
+            table=self.plan.name, dataset=self.column.data, on=self.column.on,
             method=self.method, seed=self.seed, profile=self.profile, recipe=run.recipe.describe(),
             curve=trained.history, precision=precision(run.settings.precision, execution.accelerator),
             provenance=clock.read(

@@ -135,10 +135,9 @@ class Notebook(Study):
     def kept(self, number: int | str | None = None) -> report.BestEvidence:
         """The best evidence that the project keeps for a table; smoke runs are none."""
         plan = self.plan(number)
-        entry = papers.Entry(paper=plan.paper, table=plan.table, notebook="")
-        ranked = report.best_first(report.evidence(entry, results.find(self.read_also)))
+        ranked = report.best_first(report.evidence(plan, results.find(self.read_also)))
         best = self.stored(ranked[0].dataset, ranked[0].profile, number) if ranked else None
-        return report.BestEvidence(entry.name, best, tuple(ranked[1:]))
+        return report.BestEvidence(plan.name, best, tuple(ranked[1:]))
 
     def _read(self, folders: Sequence[Path], plan: TablePlan, dataset: str, profile: str) -> Made:
         here = results.find(folders, dataset=dataset, profile=profile)
@@ -213,7 +212,7 @@ def open(
         raise reject("table", table, "at least one table")
     plans = {str(number): papers.plan(paper, number) for number in numbers}
     first = next(iter(plans.values()))
-    resolved = _resolved(f"{paper}/{results.slug(first.table)}", namespace, first.profiles, also)
+    resolved = _resolved(first.name, namespace, first.profiles, also)
     made, parameters = Notebook(**resolved, plans=plans), resolved["parameters"]
     names = _names(parameters["rows"])
     if not names:
