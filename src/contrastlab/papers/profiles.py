@@ -64,11 +64,11 @@ class Scope(FrozenModel):
 
     def layers(self, recipe: Facts, dataset: str, modality: str) -> Iterator[dict[str, Any]]:
         """Changes for a recipe on a data set, later ones winning."""
-        inner = self.modality.get(modality, _NOTHING), self.dataset.get(dataset, _NOTHING)
+        inner = self.modality.get(modality, NOTHING), self.dataset.get(dataset, NOTHING)
         yield self.settings
         yield from (scope.settings for kind, scope in self.kinds.items() if recipe.is_a(*kind))
         yield from (scope.settings for scope in inner)
-        yield from (scope.method.get(recipe.name, _NOTHING).settings for scope in (self, *inner))
+        yield from (scope.method.get(recipe.name, NOTHING).settings for scope in (self, *inner))
 
     @property
     def methods(self) -> Iterator[str]:
@@ -78,7 +78,7 @@ class Scope(FrozenModel):
             yield from inner.method
 
 
-_NOTHING = Scope()
+NOTHING = Scope()
 
 
 class SharedProfile(Scope):

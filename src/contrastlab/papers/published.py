@@ -75,9 +75,7 @@ def published(paper: str, table: int | str) -> pd.DataFrame:
     """The numbers of a table, ``1`` or ``"5a"``: paper, table, row, column, value (accuracies: percent), std, note."""
     import pandas as pd
 
-    known = tables(paper)
-    if str(table) not in known:
-        raise errors.unknown(f"table of {paper}", str(table), known)
+    errors.check_name(f"table of {paper}", str(table), tables(paper))
     return pd.DataFrame(_lines(paper, str(table)))
 
 

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from contrastlab import errors, tasks
 from contrastlab.papers import recipes
-from contrastlab.papers.profiles import UNSEARCHED, Changes, Scope, check_known, shared_profiles
+from contrastlab.papers.profiles import NOTHING, UNSEARCHED, Changes, Scope, check_known, shared_profiles
 from contrastlab.papers.published import HERE, PAPERS, FrozenModel, Table, cells_of, plans, read_toml, stems
 from contrastlab.results import setup
 from contrastlab.settings import Settings
@@ -27,7 +27,6 @@ REFERENCES: Mapping[str, str] = {
 
 _PAPER_PROFILE = "paper"
 _SCOPES = ("modality", "dataset", "method")
-_NOTHING = Scope()
 
 
 class Column(FrozenModel):
@@ -174,19 +173,23 @@ class TablePlan(Table):
     def profiles(self) -> tuple[str, ...]:
         """Names of the profiles, ``paper`` included."""
         small = dict.fromkeys((*shared_profiles(), *self.profile))
-        small.pop(_PAPER_PROFILE, None)
-        return (*small, _PAPER_PROFILE)
+        return (*(name for name in small if name != _PAPER_PROFILE), _PAPER_PROFILE)
 
     def with_rows(self, methods: Iterable[str]) -> TablePlan:
         """The plan with further rows, which the paper does not print."""
         new = {name: "" for name in methods if name not in self.rows and name not in REFERENCES}
         return self.model_copy(update={"rows": {**self.rows, **new}}) if new else self
 
-    def resolve(self, method: str) -> str:
+    def find(self, method: str) -> str | None:
         """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``."""
-        for full in (method, f"{self.paper}/{method}", f"ours/{method}"):
-            if full in self.rows or full in REFERENCES:
-                return full
+        every = (method, f"{self.paper}/{method}", f"ours/{method}")
+        return next((full for full in every if full in self.rows or full in REFERENCES), None)
+
+    def resolve(self, method: str) -> str:
+        """:meth:`find`, which must find one."""
+        full = self.find(method)
+        if full is not None:
+            return full
         # short names: a slip in "irng" is nearer to "iring" than to "ring/iring"
         short = [name.rpartition("/")[2] for name in (*self.rows, *REFERENCES)]
         raise errors.unknown(f"method of {self.paper} table {self.table}", method.rpartition("/")[2], short)
@@ -215,7 +218,7 @@ class TablePlan(Table):
         errors.check_name("profile", profile, self.profiles)
         self.check_dataset(dataset)
         recipe, kind = recipes.facts(method), recipes.modality(dataset)
-        scopes = (self.protocol, shared_profiles().get(profile, _NOTHING), self.profile.get(profile, _NOTHING))
+        scopes = (self.protocol, shared_profiles().get(profile, NOTHING), self.profile.get(profile, NOTHING))
         layers = (layer for scope in scopes for layer in scope.layers(recipe, dataset, kind))
         return Settings().override(*layers, column.settings if column is not None else {})
 
@@ -228,9 +231,9 @@ class TablePlan(Table):
 
     def search(self, dataset: str, method: str, profile: str) -> str:
         """The recorded search that chose a row's settings, if any: the data set's, the table's or the profile's."""
-        chosen = self.profile.get(profile, _NOTHING)
-        here = chosen.dataset.get(dataset, _NOTHING)
-        own = here.method.get(self.resolve(method), _NOTHING).search or here.search or chosen.search
+        chosen = self.profile.get(profile, NOTHING)
+        here = chosen.dataset.get(dataset, NOTHING)
+        own = here.method.get(self.resolve(method), NOTHING).search or here.search or chosen.search
         if own or profile not in shared_profiles() or recipes.modality(dataset) != "image":
             return "" if own == UNSEARCHED else own
         return shared_profiles()[profile].chosen_by(recipes.facts(self.resolve(method)))
@@ -271,10 +274,13 @@ class TablePlan(Table):
                 printed = self._cell(column, f"{self.rows.get(method, '')} minus {name} (printed)")
                 if printed is not None:
                     return float(printed["value"]), "printed"
+        apart = self.rows_apart(column, method, base)
+        return (None, "") if apart is None else (round(apart, 6), "derived")
+
+    def rows_apart(self, column: str, method: str, base: str) -> float | None:
+        """The difference of two printed rows, whatever is printed as such; ``None`` where a row is not printed."""
         high, low = (self.published_value(column, name) for name in (method, base))
-        if high is None or low is None:
-            return None, ""
-        return round(high - low, 6), "derived"
+        return None if high is None or low is None else high - low
 
     def claimed_sign(self, method: str, base: str) -> int | None:
         """What the paper says in words of a pair, in full: +1 or -1, or 0 for equally good; ``None``: nothing."""

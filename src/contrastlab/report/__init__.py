@@ -23,14 +23,9 @@ __all__ = [
 
 
 def table(
-    plan: TablePlan,
-    results: Iterable[Result],
-    dataset: str,
-    profile: str,
-    *,
-    column: str | None = None,
+    plan: TablePlan, results: Iterable[Result], dataset: str, profile: str, *, column: str | None = None,
     unavailable: Iterable[Unavailable] = (),
-) -> Report:
+) -> Report:  # fmt: skip
     """Published beside measured for one column in one profile; by default the first that the data set fills.
 
     Results of other data, another profile or row are left aside, so a whole folder may be given. If a row was run under

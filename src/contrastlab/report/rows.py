@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from contrastlab import tasks
-from contrastlab.errors import reject
+from contrastlab.errors import check
 from contrastlab.papers import REFERENCES, Column, TablePlan
 from contrastlab.report.numbers import Estimate, interval, signed
 from contrastlab.results import FOREIGN, UNTRAINED, Result, digest
@@ -130,8 +130,7 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
 def _together(metric: Metric, same: Sequence[Result], note: str) -> Scores:
     """Results of one configuration as one row's, the newest last."""
     newest, sizes = same[-1], {result.items for result in same}
-    if len(sizes) > 1:
-        raise reject("items", sorted(sizes), f"one number for all seeds of {newest.method}")
+    check(len(sizes) == 1, "items", sorted(sizes), f"one number for all seeds of {newest.method}")
     widths = [r.half_widths[metric.name] for r in same if metric.name in r.half_widths]
     half_width = math.sqrt(math.fsum(w * w for w in widths) / len(widths)) if widths else None
     made, views = newest.provenance, newest.recipe.get("views") or {}
@@ -142,12 +141,6 @@ def _together(metric: Metric, same: Sequence[Result], note: str) -> Scores:
         made.data_note, split, half_width, newest.precision,
         {r.seed: r.curve for r in same if r.curve}, math.fsum(cost) / len(cost),
     )  # fmt: skip
-
-
-def rows_apart(plan: TablePlan, column: str, method: str, base: str) -> float | None:
-    """The difference of two printed rows, whatever is printed as such; ``None`` where a row is not printed."""
-    high, low = (plan.published_value(column, row) for row in (method, base))
-    return None if high is None or low is None else high - low
 
 
 def _with_numbers(row: Row, cell: Scores, floor: Scores | None) -> Row:
@@ -229,7 +222,7 @@ def _gain(
 ) -> Row:  # fmt: skip
     published, derived = plan.published_difference(printed, method)
     note = "published difference derived from the two rows" if derived == "derived" else ""
-    apart = rows_apart(plan, printed, method, base)
+    apart = plan.rows_apart(printed, method, base)
     if published is not None and apart is not None and published * apart < 0:
         note = f"the two printed rows differ by {signed(apart, 1, sign=True)}"
     label = f"{plan.label(method)} − {plan.label(base)}"

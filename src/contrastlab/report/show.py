@@ -73,11 +73,8 @@ def effect(label: str, gain: Estimate, unit: str) -> str:
 
 def agreement(run: Iterable[tuple[Row, Estimate]], unit: str) -> list[str]:
     """How many published numbers lie inside our intervals."""
-    gaps = [
-        (row.label, number.mean - row.published, number.half_width)
-        for row, number in run
-        if row.published is not None and number.half_width is not None
-    ]
+    gaps = [(row.label, row.difference, number.half_width) for row, number in run
+            if row.difference is not None and number.half_width is not None]  # fmt: skip
     if not gaps:
         return ["No row has both a published number and an interval of ours, so agreement is not judged."]
     outside = [f"{label} ({gap:+.1f})" for label, gap, half in gaps if abs(gap) > half]
@@ -224,11 +221,10 @@ class Report:
             if row.status and row.kind != "difference":
                 by_reason.setdefault(row.status, []).append(row.label)
         return Lines(
-            f"Not run: {listed(labels)}."
-            if status == "not run"
-            else f"Not possible here: {listed(labels)} ({status.removeprefix('n/a: ').rstrip('.')})."
+            f"Not run: {listed(labels)}." if status == "not run" else
+            f"Not possible here: {listed(labels)} ({status.removeprefix('n/a: ').rstrip('.')})."
             for status, labels in by_reason.items()
-        )
+        )  # fmt: skip
 
     @property
     def remarks(self) -> Lines:
@@ -332,13 +328,9 @@ class Report:
 
     def check(self, rows: str | Sequence[str] = "all") -> None:
         """Refuse a table where some of ``rows`` have neither a number in the metric's range nor a reason."""
-        lines, metric = {row.method: row for row in self.rows}, self.metric
-        bad = [
-            name
-            for name in dict.fromkeys((*self.plan.resolve_all(rows), self.plan.floor))
-            if not lines[name].status.startswith("n/a")
-            and ((m := lines[name].measured) is None or not metric.low <= m.mean <= metric.high)
-        ]
+        asked, metric = {*self.plan.resolve_all(rows), self.plan.floor}, self.metric
+        without = [row for row in self.rows if row.method in asked and not row.status.startswith("n/a")]
+        bad = [row.method for row in without if not row.measured or not metric.low <= row.measured.mean <= metric.high]
         if bad:
             raise ContrastLabError(f"{self.caption} No number and no reason: {', '.join(bad)}")
 

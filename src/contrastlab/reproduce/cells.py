@@ -75,17 +75,14 @@ class Cell:
         own, on = splits
         self.recipe.views.channels(own.pretrain.channels)
         self.task.check(on)
-        settings, images = self.settings, len(own.pretrain)
-        if self.recipe.keys is not None and settings.batch_size > min(images, settings.train_images or images):
-            raise NotApplicableError(
-                f"profile {self.profile} trains with batches of {settings.batch_size}, and {self.column.data} has"
-                f" {images} images"
-            )
+        size, images = self.settings.batch_size, len(own.pretrain)
+        if self.recipe.keys is not None and size > min(images, self.settings.train_images or images):
+            batches = f"profile {self.profile} trains with batches of {size}"
+            raise NotApplicableError(f"{batches}, and {self.column.data} has {images} images")
 
-    def stored(self, execution: Execution, splits: tuple[Splits, Splits] | None = None) -> Result | None:
+    def stored(self, execution: Execution, splits: tuple[Splits, Splits]) -> Result | None:
         """The result in the first folder that has it, computed with today's settings, recipe and data."""
-        data_ = data_hash(*(splits or self.data(execution)))
-        hash_ = results.whole_hash(self.setup, data_, self.recipe.describe(), keys.world()[1])
+        hash_ = results.whole_hash(self.setup, data_hash(*splits), self.recipe.describe(), keys.world()[1])
         for root in (execution.out_dir, *execution.read_also):
             known = results.look_up(
                 root, dataset=self.column.data, profile=self.profile, method=self.method, seed=self.seed,

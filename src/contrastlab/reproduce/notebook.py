@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from contrastlab import escape, files, papers, report, results, shipped
-from contrastlab.errors import ContrastLabError, UnknownNameError, check_name, reject, unknown
+from contrastlab.errors import ContrastLabError, check, check_name, unknown
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.execution import Execution
@@ -116,7 +116,7 @@ class Notebook(Study):
         plan, names = self.plan(number), _names(self.parameters["rows"])
         if len(self.plans) == 1 or names == ["all"]:
             return plan.resolve_all(names)
-        return tuple(dict.fromkeys(plan.resolve(name) for name in names if _has(plan, name)))
+        return tuple(dict.fromkeys(full for name in names if (full := plan.find(name))))
 
     def run(self, number: int | str | None = None, **changes: Any) -> Made:
         """:func:`contrastlab.reproduce.table` with the parameters and ``changes``; only read if no row is asked for."""
@@ -165,14 +165,6 @@ def _names(rows: Any) -> list[str]:
     return [str(name).strip() for name in parts if str(name).strip()]
 
 
-def _has(plan: TablePlan, name: str) -> bool:
-    try:
-        plan.resolve(name)
-    except UnknownNameError:
-        return False
-    return True
-
-
 def write(target: str, to: Path | None = None) -> Path:
     """Write the notebook of a table (``ring/table1``) or one by name, without outputs, to a new file or a folder."""
     of_tables = {entry.name: Path(entry.notebook).stem for entry in papers.catalogue() if entry.notebook}
@@ -180,10 +172,8 @@ def write(target: str, to: Path | None = None) -> Path:
     check_name("table with a notebook", target, known)
     to = Path() if to is None else to
     path = to / f"{known[target]}.ipynb" if to.is_dir() else to
-    if path.suffix != ".ipynb":
-        raise reject("to", str(to), "a file that ends in .ipynb, or a folder that is there")
-    if path.exists():
-        raise reject("to", str(path), "a file that is not there yet; nothing was overwritten")
+    check(path.suffix == ".ipynb", "to", str(to), "a file that ends in .ipynb, or a folder that is there")
+    check(not path.exists(), "to", str(path), "a file that is not there yet; nothing was overwritten")
     document = shipped.notebook(known[target])
     return files.write_whole(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
@@ -208,17 +198,15 @@ def open(
         also: parameters of this notebook alone.
     """
     numbers = [table] if isinstance(table, int | str) else list(table)
-    if not numbers:
-        raise reject("table", table, "at least one table")
+    check(numbers, "table", table, "at least one table")
     plans = {str(number): papers.plan(paper, number) for number in numbers}
     first = next(iter(plans.values()))
     resolved = _resolved(first.name, namespace, first.profiles, also)
     made, parameters = Notebook(**resolved, plans=plans), resolved["parameters"]
     names = _names(parameters["rows"])
-    if not names:
-        raise reject("rows", parameters["rows"], "'all', or names of rows")
+    check(names, "rows", parameters["rows"], "'all', or names of rows")
     for name in names:
-        if name != "all" and not any(_has(plan, name) for plan in plans.values()):
+        if name != "all" and not any(plan.find(name) for plan in plans.values()):
             short = [known.rpartition("/")[2] for plan in plans.values() for known in (*plan.rows, *REFERENCES)]
             raise unknown(f"row of {made.name}", name, dict.fromkeys(short))
     for plan in plans.values():

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from contrastlab import files, papers, shipped, tasks
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.errors import NotApplicableError, check
 from contrastlab.papers import Column
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.execution import Execution
@@ -86,8 +86,7 @@ def replay(
 
     Everything is written to a temporary folder. Raises ``NotApplicableError`` where not even one fits.
     """
-    if not minutes > 0:
-        raise reject("minutes", minutes, "a number above 0")
+    check(minutes > 0, "minutes", minutes, "a number above 0")
     ordered, ends = sorted(stored, key=seconds), time.monotonic() + 60 * minutes
     if not ordered or seconds(ordered[0]) > 60 * minutes:
         least = f"; the shortest took {seconds(ordered[0]) / 60:.1f}" if ordered else ": none is stored"

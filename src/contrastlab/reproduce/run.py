@@ -22,7 +22,7 @@ from contrastlab.data import ImageSet, Splits, load
 from contrastlab.data.modalities import modality
 from contrastlab.data.pictures import stack
 from contrastlab.encoders.export import FILE
-from contrastlab.errors import CorruptFileError, NotApplicableError, reject
+from contrastlab.errors import CorruptFileError, NotApplicableError, check, reject
 from contrastlab.methods import Recipe
 from contrastlab.methods.recipe import build, types_of
 from contrastlab.pretrain import Speed, Trained, pretrain
@@ -52,8 +52,8 @@ class Run:
     root: Path | str = Path("runs")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, Splits):
-            raise reject("data", type(self.data).__name__, "what contrastlab.data.load gives, as of folder:<path>")
+        given = type(self.data).__name__
+        check(isinstance(self.data, Splits), "data", given, "what contrastlab.data.load gives, as of folder:<path>")
 
     @property
     def trained(self) -> bool:
@@ -184,8 +184,7 @@ def embed(
     float32, the streams side by side: the unit output of the head, or the features behind it after (``pooled``) or
     before pooling (``map``).
     """
-    if kind not in ("embedding", "pooled", "map"):
-        raise reject("kind", kind, "'embedding', 'pooled' or 'map'")
+    check(kind in ("embedding", "pooled", "map"), "kind", kind, "'embedding', 'pooled' or 'map'")
     source = _own(images)
     nets, record = encoders.load(Path(folder), device), read_run(Path(folder))
     if record.get("modality", "image") != "image":

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from contrastlab import data, methods, papers, report
-from contrastlab.errors import MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
+from contrastlab.errors import MissingDataError, MissingExtraError, NotApplicableError, check_name, reject
 from contrastlab.methods import Recipe
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
@@ -64,9 +64,8 @@ def table(
         execution: fields of :class:`contrastlab.reproduce.Execution` (``out_dir``, ``devices``, ``max_minutes``, …).
     """
     pool.refuse_in_worker()
-    known_fields = [each.name for each in fields(Execution)]
-    for name in sorted(execution.keys() - set(known_fields)):
-        raise unknown("argument of table", name, known_fields)
+    for name in sorted(execution):
+        check_name("argument of table", name, [each.name for each in fields(Execution)])
     given = [rows] if isinstance(rows, Recipe) else rows if isinstance(rows, str) else list(rows)
     own = [methods.add(row).name for row in given if isinstance(row, Recipe)]
     if own and cluster is not None:
