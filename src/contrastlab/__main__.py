@@ -67,12 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--no-references", action="store_true", help="leave out the random and supervised rows")
     run.add_argument("--picture", type=Path, help="also write the figure to this file (png, svg, pdf)")
     speed = run.add_argument_group("speed", "switches that change how long it takes and no number")
-    for flag, help_ in (
-        ("--channels-last", "memory format of images and weights"),
-        ("--fused", "the optimiser step as one kernel"),
-        ("--compile", "torch.compile of the encoders"),
-    ):
-        speed.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help_)
+    switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": argparse.SUPPRESS}
+    speed.add_argument("--channels-last", **switch, help="memory format of images and weights")
+    speed.add_argument("--fused", **switch, help="the optimiser step as one kernel")
+    speed.add_argument("--compile", **switch, help="torch.compile of the encoders")
     speed.add_argument("--workers", type=int, default=argparse.SUPPRESS, help="processes that decode, for each device")
     cluster = run.add_argument_group("cluster", "one job for each missing cell, through submitit")
     cluster.add_argument("--cluster", help="slurm; local and debug are for trying it out")
@@ -177,10 +175,8 @@ def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(w in line for w in _NO_ROOM):
         return 2, f"there is not enough memory ({line}); fewer --jobs and a smaller profile need less"
     what = escape.line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-    return FAULT, (
-        f"{what}. This is a fault of contrastlab, not of what was asked; --debug shows where it comes from, and"
-        " 'contrastlab doctor' what a report of it needs"
-    )
+    fault = "This is a fault of contrastlab, not of what was asked; --debug shows where it comes from"
+    return FAULT, f"{what}. {fault}, and 'contrastlab doctor' what a report of it needs"
 
 
 def _list(args: argparse.Namespace) -> None:

@@ -45,9 +45,7 @@ class Provenance(BaseModel):
     gpu: str | None
     driver: str | None
     cuda: str | None
-    processes: int = Field(
-        1, ge=1, description="that trained together, each with its own views and batch-norm statistics"
-    )
+    processes: int = Field(1, ge=1, description="that trained together, each with own views and batch-norm statistics")
     deterministic: bool = Field(description="torch.are_deterministic_algorithms_enabled()")
     data_fingerprint: str = Field(description="hash of the data used")
     data_note: str = Field("", description="what to know about this copy of the data, such as a lossy re-encoding")

@@ -148,10 +148,9 @@ class TablePlan(Table):
         self.check_dataset(dataset)
         kind = recipes.modality(dataset)
         if kind not in self.modalities:
-            raise errors.NotApplicableError(
-                f"{self.paper} {self.heading.lower()} has no column for data of {kind}s, such as {dataset}; it"
-                f" pre-trains on {' or '.join(f'{each}s' for each in self.modalities)}"
-            )
+            why = f"{self.paper} {self.heading.lower()} has no column for data of {kind}s, such as {dataset}"
+            trained_on = " or ".join(f"{each}s" for each in self.modalities)
+            raise errors.NotApplicableError(f"{why}; it pre-trains on {trained_on}")
         here = {name: column for name, column in self.columns.items() if column.data == dataset}
         if not self.columns:  # a figure that prints no numbers
             here = {dataset: Column(data=dataset, metric=self.metric)}

@@ -194,10 +194,8 @@ def foreign_rows(plan: TablePlan, column: Column, results: Sequence[Result], pro
     settings = plan.settings(column.data, plan.floor, profile, column)
     asked = digest(tasks.get(column.task, settings).identity())
     where, metric = (column.on or column.data, profile, column.task, asked), tasks.metric(column.metric)
-    here = [
-        r for r in results if r.method.startswith(FOREIGN) and metric.name in r.metrics
-        and (r.dataset, r.profile, r.task, digest(r.task_config)) == where
-    ]  # fmt: skip
+    foreign = (r for r in results if r.method.startswith(FOREIGN) and metric.name in r.metrics)
+    here = [r for r in foreign if (r.dataset, r.profile, r.task, digest(r.task_config)) == where]
     newest = {r.config_hash: r for r in sorted(here, key=lambda r: r.provenance.finished)}.values()
     floors = {_network(r): r for r in newest if r.recipe["foreign"]["weights"].startswith(UNTRAINED)}
     rows = []

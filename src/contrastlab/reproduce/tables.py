@@ -33,11 +33,8 @@ def cells(
     plan: TablePlan, dataset: str, rows: Sequence[str], seeds: Sequence[int], profile: str, columns: str = "all"
 ) -> list[Cell]:
     """Every cell of some rows, seed after seed."""
-    chosen = plan.select(dataset, columns)
-    return [
-        Cell(plan, name, column, row, seed, profile)
-        for seed in seeds for row in rows for name, column in chosen.items()
-    ]  # fmt: skip
+    chosen = plan.select(dataset, columns).items()
+    return [Cell(plan, name, column, row, seed, profile) for seed in seeds for row in rows for name, column in chosen]
 
 
 def table(
@@ -85,9 +82,7 @@ def table(
     reports = []
     for name in dict.fromkeys(cell.name for cell in every):
         mine = [known[cell] for cell in every if cell.name == name and cell in known]
-        stored = [r for r in mine if isinstance(r, Result)]
-        lacking = [u for u in mine if isinstance(u, Unavailable)]
-        reports.append(report.table(plan, stored, dataset, chosen, column=name, unavailable=lacking))
+        reports.append(report.table(plan, mine, dataset, chosen, column=name))
     return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
 
 
