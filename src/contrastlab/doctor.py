@@ -10,9 +10,8 @@ from importlib.metadata import PackageNotFoundError, metadata, version
 from itertools import chain
 from pathlib import Path
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
 import torch
 from packaging.requirements import Requirement
 

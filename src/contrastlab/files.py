@@ -15,9 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 

@@ -19,9 +19,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
 
@@ -263,8 +262,7 @@ def find(
             if all(getattr(r, key) == value for key, value in wanted.items()):
                 found.setdefault((r.config_hash, r.dataset, r.on, r.profile, r.method, r.seed), r)
         index.save()
-    if len(damaged) > 1:
-        raise CorruptFileError(f"{len(damaged)} damaged results: " + " ".join(map(str, damaged)))
     if damaged:
-        raise damaged[0]
+        several = f"{len(damaged)} damaged results: {' '.join(map(str, damaged))}"
+        raise CorruptFileError(several) if len(damaged) > 1 else damaged[0]
     return list(found.values())

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any, Literal
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contrastlab.errors import ArgumentError, reject, unknown

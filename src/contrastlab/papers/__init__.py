@@ -8,9 +8,8 @@ Numbers are CSV files in ``tables/``; protocols are TOML files in ``protocols/``
     300
 """
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
 from contrastlab.papers.profiles import PROFILE_VARIABLE, SharedProfile, choose_profile, shared_profiles
 from contrastlab.papers.published import PAPERS, Entry, catalogue, parse_seeds, parse_target, plans, published, tables
 from contrastlab.papers.table_plan import REFERENCES, Column, TablePlan, parse_plan, plan

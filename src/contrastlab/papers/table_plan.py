@@ -245,18 +245,16 @@ class TablePlan(Table):
 
     def published_value(self, column: str, method: str) -> float | None:
         """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""
-        cell = self._cell(column, self.rows.get(self.resolve(method), ""))
-        return None if cell is None else float(cell["value"])
+        return self._cell(column, self.rows.get(self.resolve(method), "")).get("value")
 
     def published_sd(self, column: str, method: str) -> float | None:
         """The standard deviation printed beside it; ``None`` where there is none."""
-        cell = self._cell(column, self.rows.get(self.resolve(method), ""))
-        return None if cell is None or math.isnan(cell["std"]) else float(cell["std"])
+        sd: float = self._cell(column, self.rows.get(self.resolve(method), "")).get("std", math.nan)
+        return None if math.isnan(sd) else sd
 
     def published_note(self, column: str, method: str) -> str:
         """What was noted beside the printed number when it was transcribed."""
-        cell = self._cell(column, self.rows.get(self.resolve(method), ""))
-        return "" if cell is None else str(cell["note"])
+        return self._cell(column, self.rows.get(self.resolve(method), "")).get("note", "")
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:
@@ -271,8 +269,8 @@ class TablePlan(Table):
         if base == self.pairs.get(method):
             for name in ("base", self.rows.get(base, "")):
                 printed = self._cell(column, f"{self.rows.get(method, '')} minus {name} (printed)")
-                if printed is not None:
-                    return float(printed["value"]), "printed"
+                if printed:
+                    return printed["value"], "printed"
         apart = self.rows_apart(column, method, base)
         return (None, "") if apart is None else (round(apart, 6), "derived")
 
@@ -285,13 +283,13 @@ class TablePlan(Table):
         """What the paper says in words of a pair, in full: +1 or -1, or 0 for equally good; ``None``: nothing."""
         return {"+": 1, "-": -1, "0": 0}.get(self.signs.get(method, "") if self.pairs.get(method) == base else "")
 
-    def _cell(self, name: str, row: str) -> Mapping[str, Any] | None:
+    def _cell(self, name: str, row: str) -> Mapping[str, Any]:
         if not row or name not in self.columns or not self.columns[name].printed:
-            return None
+            return {}
         row, column = row + self.columns[name].suffix, self.columns[name].published
         if not column:
             row, _, column = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
-        return cells_of(self.paper, self.table).get((column, row) if self.transposed else (row, column))
+        return cells_of(self.paper, self.table).get((column, row) if self.transposed else (row, column), {})
 
 
 def parse_plan(text: str, name: str) -> TablePlan:

@@ -76,10 +76,8 @@ class BestEvidence:
     def line(self) -> str:
         """The rest, or how to compute what is missing."""
         if self.best is None:
-            return (
-                f"No result of {self.name} is kept yet. This computes some: "
-                f"contrastlab run {self.name} --profile laptop --seeds 0,1,2 --out results"
-            )
+            command = f"contrastlab run {self.name} --profile laptop --seeds 0,1,2 --out results"
+            return f"No result of {self.name} is kept yet. This computes some: {command}"
         others = "; ".join(f"{each} ({each.profile})" for each in self.others)
         return f"Kept as well: {others}." if others else ""
 

@@ -118,18 +118,10 @@ def score(
 ) -> report.Report:  # fmt: skip
     """Score an encoder from elsewhere and its untrained floor, store both results, and give the table they stand in.
 
-    Args:
-        task: key of :data:`contrastlab.tasks.TASKS`.
-        encoder: ``timm:resnet18``, ``torchvision:resnet50`` or another architecture, which has no weights and is the
-            floor alone; or a file of weights, ``.safetensors`` or of ``torch.save``.
-        dataset: name in :func:`contrastlab.data.names`, or ``folder:<path>``, ….
-        arch: architecture of the file.
-        stem: of our ResNets; ``cifar`` is for small pictures.
-        table: whose protocol is taken; it has the task.
-        profile: of that table.
-        image_size: side of the views; by default the profile's.
-        seed: of the untrained weights and of what the task draws.
-        out_dir: of the results.
+    ``encoder`` is ``timm:resnet18``, ``torchvision:resnet50`` or another architecture, which has no weights and is the
+    floor alone; or a file of weights of the architecture ``arch``, ``.safetensors`` or of ``torch.save``. ``stem`` is
+    of our ResNets; ``cifar`` is for small pictures. ``table`` has the task, and its protocol is taken; ``image_size``
+    is the side of the views, by default the profile's. ``seed`` decides the untrained weights and what the task draws.
     """
     check_name("task", task, tasks.TASKS)
     plan, path, architecture = papers.plan(*papers.parse_target(table)), Path(encoder), arch or encoder

@@ -191,11 +191,8 @@ def open(
 ) -> Notebook:
     """Check a notebook's parameters and resolve them.
 
-    Args:
-        paper: short name.
-        table: number, or ``figure2``; several where one notebook shows several tables of a paper.
-        namespace: ``globals()`` after the cell of parameters and the imports.
-        also: parameters of this notebook alone.
+    ``table`` is a number, or ``figure2``; several where one notebook shows several tables of a paper. ``namespace`` is
+    ``globals()`` after the cell of parameters and the imports. ``also`` names parameters of this notebook alone.
     """
     numbers = [table] if isinstance(table, int | str) else list(table)
     check(numbers, "table", table, "at least one table")
