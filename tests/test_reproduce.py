@@ -197,7 +197,8 @@ def test_a_stored_cell_of_other_data_settings_or_seed_is_not_this_one(few, tmp_p
     compute("random", tmp_path)
 
     def there(splits=None, **changes):
-        return cell_of("random", **changes).stored(here(tmp_path), splits)
+        cell = cell_of("random", **changes)
+        return cell.stored(here(tmp_path), splits or cell.data(here(tmp_path)))
 
     splits = data.load("shapes")
     other = dataclasses.replace(splits, train=pictures(192, 3, 5))

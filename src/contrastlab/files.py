@@ -160,13 +160,11 @@ def tensors_checksum(path: Path) -> str | None:
     """The checksum in the header of a whole file of :func:`write_tensors`; ``None`` of an older version's."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        stored: str | None = _values(file.read(length)).get(CHECKSUM)
-    return stored
+        return _values(file.read(length)).get(CHECKSUM)
 
 
 def _values(header: bytes) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(json.loads(header)["__metadata__"]["values"])
-    return values
+    return json.loads(json.loads(header)["__metadata__"]["values"])
 
 
 def fingerprint(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import contrastlab.lab  # noqa: F401
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from contrastlab import __version__
+from contrastlab.settings import FrozenModel
 
 if TYPE_CHECKING:  # results are read without torch
     import torch
@@ -27,10 +28,8 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-class Provenance(BaseModel):
+class Provenance(FrozenModel):
     """Where a number comes from. :func:`provenance` fills in code and machine; the run adds the rest."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     git_commit: str | None = Field(description="commit of this package's checkout; None outside one")
     git_dirty: bool | None = Field(description="whether tracked files differed from that commit")

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import contrastlab.lab  # noqa: F401
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
+from pydantic import ConfigDict, Field, ValidationError, computed_field, model_validator
 
 from contrastlab import checksums, files, shipped
 from contrastlab.cache import Cache
 from contrastlab.errors import ContrastLabError, CorruptFileError, reject
 from contrastlab.provenance import Clock, Provenance, provenance
-from contrastlab.settings import Settings
+from contrastlab.settings import FrozenModel, Settings
 
 if TYPE_CHECKING:  # results are read without torch
     from torch import Tensor
@@ -45,7 +45,7 @@ UNTRAINED = "untrained"
 """What stands for the hash of a foreign network's weights, or before it, where it is a floor."""
 
 
-class Result(BaseModel):
+class Result(FrozenModel):
     """What one task says of the encoders of one run."""
 
     schema_version: Literal[2] = Field(2, alias="schema")
@@ -69,7 +69,7 @@ class Result(BaseModel):
     precision: str = Field("32-true", description="precision the encoders were trained in")
     provenance: Provenance
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(populate_by_name=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -201,14 +201,15 @@ def _verified(path: Path, load: Callable[[], Any], *, known: str = "") -> Result
     return result
 
 
-def look_up(root: Path | str, *, method: str, hash_: str, **place: Any) -> Result | None:
-    """The result with that hash at a :func:`location`, of this recipe under whatever name: papers share recipes."""
-    path = location(root, method=method, hash_=hash_, **place)
-    name = path.name.replace(method.replace("/", "-"), "*", 1)
-    candidates = _stored(Path(root), f"{path.parts[-3]}/{path.parts[-2]}/{name}")
-    for candidate, _, load in sorted(candidates, key=lambda each: each[0] != path):
-        if (known := _verified(candidate, load)).config_hash == hash_:
-            return known
+def look_up(roots: Iterable[Path | str], *, method: str, hash_: str, **place: Any) -> Result | None:
+    """The first result with that hash at a :func:`location`, of this recipe under whatever name: papers share them."""
+    for root in roots:
+        path = location(root, method=method, hash_=hash_, **place)
+        name = path.name.replace(method.replace("/", "-"), "*", 1)
+        candidates = _stored(Path(root), f"{path.parts[-3]}/{path.parts[-2]}/{name}")
+        for candidate, _, load in sorted(candidates, key=lambda each: each[0] != path):
+            if (known := _verified(candidate, load)).config_hash == hash_:
+                return known
     return None
 
 

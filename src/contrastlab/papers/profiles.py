@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from contrastlab import errors
-from contrastlab.papers.published import FrozenModel, read_toml
+from contrastlab.papers.published import read_toml
 from contrastlab.papers.recipes import CHOICES, Facts, kinds
-from contrastlab.settings import Settings
+from contrastlab.settings import FrozenModel, Settings
 
 
 def _fields(changes: dict[str, Any]) -> dict[str, Any]:

@@ -11,20 +11,15 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from contrastlab import errors
+from contrastlab.settings import FrozenModel
 
 if TYPE_CHECKING:
     import pandas as pd
 
 HERE = files("contrastlab.papers")
-
-
-class FrozenModel(BaseModel):
-    """Data that does not change and has no field unasked for."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def read_toml(*path: str) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from pydantic import Field, ValidationError, model_validator
 from contrastlab import errors, tasks
 from contrastlab.papers import recipes
 from contrastlab.papers.profiles import NOTHING, UNSEARCHED, Changes, Scope, check_known, shared_profiles
-from contrastlab.papers.published import HERE, PAPERS, FrozenModel, Table, cells_of, plans, read_toml, stems
+from contrastlab.papers.published import HERE, PAPERS, Table, cells_of, plans, read_toml, stems
 from contrastlab.results import setup
-from contrastlab.settings import Settings
+from contrastlab.settings import FrozenModel, Settings
 
 REFERENCES: Mapping[str, str] = {
     "ours/random": "random encoder",

@@ -83,14 +83,10 @@ class Cell:
     def stored(self, execution: Execution, splits: tuple[Splits, Splits]) -> Result | None:
         """The result in the first folder that has it, computed with today's settings, recipe and data."""
         hash_ = results.whole_hash(self.setup, data_hash(*splits), self.recipe.describe(), keys.world()[1])
-        for root in (execution.out_dir, *execution.read_also):
-            known = results.look_up(
-                root, dataset=self.column.data, profile=self.profile, method=self.method, seed=self.seed,
-                task=self.column.task, hash_=hash_, on=self.column.on,
-            )  # fmt: skip
-            if known is not None:
-                return known
-        return None
+        return results.look_up(
+            (execution.out_dir, *execution.read_also), dataset=self.column.data, profile=self.profile, seed=self.seed,
+            method=self.method, task=self.column.task, hash_=hash_, on=self.column.on,
+        )  # fmt: skip
 
     def run(self, execution: Execution, *, wait: bool = True, log: Log) -> Result | Unavailable:
         """The result, read or computed, or why there is none; ``wait=False``: ``BusyError`` if another computes it."""
