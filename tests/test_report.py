@@ -180,7 +180,7 @@ def test_configurations_are_not_averaged_and_precisions_told_apart() -> None:
 def test_a_note_of_every_printed_number_stands_once_and_labels_with_a_comma_are_kept_apart() -> None:
     plan = papers.plan("fmicl", 8)
     table = report.table(plan, [], "cifar10", "paper")
-    (note,) = {plan.published_note("cifar10", name) for name in plan.methods}
+    (note,) = {plan.published_note("cifar10", name) for name in plan.rows}
     assert note in table.caption
     assert not [r for r in table.rows if note in r.note]
     assert "two encoders" in row(paper([]), "CMC").note
@@ -391,9 +391,9 @@ def entry(name: str) -> papers.Entry:
 def test_the_matrix_counts_rows_and_seeds() -> None:
     mine = results.find(RESULTS, table="ring/table1", dataset="plain_shapes", profile="first")
     found = [e for e in report.evidence(entry("ring/table1"), mine) if e.profile == "first"]
-    methods = {r.method for r in mine} & set(papers.plan("ring", "1").methods)
+    methods = {r.method for r in mine} & set(papers.plan("ring", "1").rows)
     assert [(e.dataset, e.rows, e.of) for e in found] == [
-        ("plain_shapes", len(methods), len(papers.plan("ring", "1").methods))
+        ("plain_shapes", len(methods), len(papers.plan("ring", "1").rows))
     ]
     assert found[0].seeds == max(len({r.seed for r in mine if r.method == m}) for m in methods)
     fewer = [r for r in mine if r.method != "ring/la"]

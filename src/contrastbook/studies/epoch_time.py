@@ -52,7 +52,7 @@ def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile
     """
     plan.settings(dataset, next(iter(papers.REFERENCES)), profile)  # checks both names
     chosen = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]
-    rows = [name for name in plan.methods if plan.label(name) in {*PAIRS, *PAIRS.values()}]
+    rows = [name for name in plan.rows if plan.label(name) in {*PAIRS, *PAIRS.values()}]
     timed = {name: _timed(_of_table(plan, chosen, dataset, name, profile)) for name in rows}
     ratios = published()
     records = [_record(plan, name, timed, ratios, f"({profile})") for name in timed]

@@ -126,11 +126,6 @@ class TablePlan(Table):
         return REFERENCES if self.floor in REFERENCES else {}
 
     @property
-    def methods(self) -> tuple[str, ...]:
-        """The rows, in the order printed."""
-        return tuple(self.rows)
-
-    @property
     def datasets(self) -> tuple[str, ...]:
         """Pre-training data of the published columns. Any other may be run too; it has no published number."""
         return tuple(dict.fromkeys(column.data for column in self.columns.values()))
@@ -200,7 +195,7 @@ class TablePlan(Table):
         if not names:
             raise errors.reject("methods", methods, f"'all' or some of {', '.join(self.rows)}")
         if names == ["all"]:
-            return self.methods
+            return tuple(self.rows)
         return tuple(dict.fromkeys(self.resolve(name) for name in names))
 
     def label(self, method: str) -> str:

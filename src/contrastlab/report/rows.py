@@ -164,7 +164,7 @@ def make(
 
     ``printed`` names the column of the published numbers; ``missing`` says of a row why it cannot be computed.
     """
-    cells = {row: scores(plan, column, results, row, profile) for row in (*plan.methods, *plan.references)}
+    cells = {row: scores(plan, column, results, row, profile) for row in (*plan.rows, *plan.references)}
     # data without colours have one untrained encoder, whichever row asks for it
     alike = RANDOM_LAB in cells and len({plan.setup(column, row, profile) for row in (RANDOM, RANDOM_LAB)}) == 1
     shared, rows = shared_note(plan, printed), []
@@ -239,6 +239,6 @@ def _gain(
 
 def shared_note(plan: TablePlan, name: str) -> str:
     """What is noted of every printed number of a column alike."""
-    printed = [method for method in plan.methods if plan.published_value(name, method) is not None]
+    printed = [method for method in plan.rows if plan.published_value(name, method) is not None]
     notes = [plan.published_note(name, method) for method in printed]
     return notes[0] if len(notes) > 1 and len(set(notes)) == 1 else ""

@@ -53,7 +53,7 @@ def evidence(table: Table, stored: Iterable[Result]) -> tuple[Evidence, ...]:
     printed = {column.data for name, column in plan.columns.items()
                if any(plan.published_value(name, row) is not None for row in plan.rows)}  # fmt: skip
     return tuple(
-        Evidence(dataset, profile, len(rows), len(plan.methods), max(map(len, rows.values())), dataset in printed)
+        Evidence(dataset, profile, len(rows), len(plan.rows), max(map(len, rows.values())), dataset in printed)
         for (dataset, profile), rows in sorted(found.items())
     )
 
