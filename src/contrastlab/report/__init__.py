@@ -10,15 +10,14 @@ from collections.abc import Iterable
 
 from contrastlab.papers import TablePlan
 from contrastlab.report.numbers import Estimate, interval, machine, origin
-from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
+from contrastlab.report.rows import RANDOM, Row, Unavailable, make, scores, shared_note
 from contrastlab.report.show import Lines, Report, Reports, image
 from contrastlab.report.stored import PROFILES, BestEvidence, Evidence, best_first, evidence
 from contrastlab.results import Result
 
 __all__ = [
-    "PROFILES", "RANDOM", "RANDOM_LAB", "SUPERVISED", "BestEvidence", "Estimate", "Evidence", "Lines", "Report",
-    "Reports", "Row", "Unavailable", "best_first", "columns", "evidence", "image", "interval", "machine", "origin",
-    "scores", "table",
+    "PROFILES", "BestEvidence", "Estimate", "Evidence", "Lines", "Report", "Reports", "Row", "Unavailable",
+    "best_first", "columns", "evidence", "image", "interval", "machine", "origin", "scores", "table",
 ]  # fmt: skip
 
 

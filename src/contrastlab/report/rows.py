@@ -14,7 +14,7 @@ from contrastlab.report.numbers import Estimate, interval, signed
 from contrastlab.results import FOREIGN, UNTRAINED, Result, digest
 from contrastlab.tasks import Metric
 
-RANDOM, RANDOM_LAB, SUPERVISED = REFERENCES
+RANDOM, RANDOM_LAB, _ = REFERENCES
 PRETRAINED = "pretrained network as loaded"
 TRAINING = {
     "loss": "loss", "mi_bound": "bound", "alignment": "alignment", "uniformity": "uniformity",

@@ -99,10 +99,8 @@ def framed(caption: str, banner: str, texts: pd.DataFrame, remarks: Iterable[str
     body = texts.to_html(classes="published-measured", border=0, index_names=False)
     caption = escape.html(caption)
     # the caption is beside the table's box, so that it stays in sight where the box is scrolled
-    body = (
-        f'<figure class="published-measured {escape.LITERAL}"><figcaption>{caption}</figcaption>'
-        f'<div tabindex="0" role="region" aria-label="{caption}">{body}</div></figure>'
-    )
+    body = f'<figcaption>{caption}</figcaption><div tabindex="0" role="region" aria-label="{caption}">{body}</div>'
+    body = f'<figure class="published-measured {escape.LITERAL}">{body}</figure>'
     words = "".join(f"<li>{escape.html(line)}</li>" for line in remarks)
     return f'{banner}{body}<ul class="{escape.LITERAL}">{words}</ul>'
 
@@ -239,17 +237,14 @@ class Report:
 
         here, published = f"({self.profile})", "published" if self.comparable else "published (paper protocol)"
         gap = "measured − published"
-        records = [
-            {
-                "method": row.method, "row": row.label, "kind": row.kind, published: row.published,
-                f"measured {here}": (m := row.measured) and m.mean, f"95 % half-width {here}": m and m.half_width,
-                f"seeds {here}": m.seeds if m else 0, f"sampling half-width {here}": m and m.sampling,
-                **({gap: row.difference} if self.comparable else {}),
-                f"vs random {here}": row.versus_random, f"above random {here}": row.above_random,
-                "note": join(row.status, row.note),
-            }
-            for row in self.rows
-        ]  # fmt: skip
+        records = [{
+            "method": row.method, "row": row.label, "kind": row.kind, published: row.published,
+            f"measured {here}": (m := row.measured) and m.mean, f"95 % half-width {here}": m and m.half_width,
+            f"seeds {here}": m.seeds if m else 0, f"sampling half-width {here}": m and m.sampling,
+            **({gap: row.difference} if self.comparable else {}),
+            f"vs random {here}": row.versus_random, f"above random {here}": row.above_random,
+            "note": join(row.status, row.note),
+        } for row in self.rows]  # fmt: skip
         frame = pd.DataFrame.from_records(records)
         number = [f"{name} {here}" for name in ("measured", "95 % half-width", "sampling half-width", "vs random")]
         return frame.astype({column: "float64" for column in (published, gap, *number) if column in frame})

@@ -86,10 +86,9 @@ class Execution:
                 fabric = Fabric(strategy=self.strategy, **options)
                 launcher: Any = fabric.strategy.launcher
                 if launcher is not None and launcher.is_interactive_compatible:
-                    raise DeviceError(
-                        f"devices={self.devices!r}: several devices for one cell need processes of their own, which a"
-                        " notebook cannot start; accepted here is 1, or contrastlab run … --devices in a terminal"
-                    )
+                    several = f"devices={self.devices!r}: several devices for one cell need processes of their own"
+                    here = "accepted here is 1, or contrastlab run … --devices in a terminal"
+                    raise DeviceError(f"{several}, which a notebook cannot start; {here}")
                 if isinstance(fabric.strategy, DDPStrategy):
                     fabric = Fabric(strategy=DDPStrategy(timeout=COLLECTIVE_TIMEOUT), **options)
                 if os.environ.get("LOCAL_RANK", "0") != "0":

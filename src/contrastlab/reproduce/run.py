@@ -130,16 +130,14 @@ class Run:
         """Write the artefact."""
         kind = modality(self.data.pretrain)
         path = encoders.save(trained.encoders, self.folder, self.recipe.views.streams, kind.build(self.settings))
-        self.artefact.finish(
-            {
-                "schema": 1, "hash": self.hash, "recipe": self.recipe.describe(),
-                "settings": self.settings.model_dump(mode="json"), "dataset": self.data.name,
-                "data_note": self.data.note, "data_fingerprint": self.identity["data"], "modality": kind.name,
-                "seed": self.seed, "precision": precision(self.settings.precision, device.type),
-                "history": trained.history, "seconds": trained.seconds, "images": trained.images,
-                "provenance": results.provenance(device), "encoder_checksum": files.tensors_checksum(path),
-            }
-        )  # fmt: skip
+        self.artefact.finish({
+            "schema": 1, "hash": self.hash, "recipe": self.recipe.describe(),
+            "settings": self.settings.model_dump(mode="json"), "dataset": self.data.name,
+            "data_note": self.data.note, "data_fingerprint": self.identity["data"], "modality": kind.name,
+            "seed": self.seed, "precision": precision(self.settings.precision, device.type),
+            "history": trained.history, "seconds": trained.seconds, "images": trained.images,
+            "provenance": results.provenance(device), "encoder_checksum": files.tensors_checksum(path),
+        })  # fmt: skip
 
     def train(
         self, fabric: Fabric | None = None, *, resume: bool = True, max_minutes: float | None = None,
