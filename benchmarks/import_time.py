@@ -21,7 +21,6 @@ ALLOWED = {
     **{f"import contrastlab.{choice}": 1.3 for choice in ("views", "keys", "negatives", "positives", "objectives")},
     "import contrastlab.methods": 1.4,
     "import contrastlab.papers, contrastlab.results, contrastlab.report": 0.3,
-    "import contrastlab.reproduce": 0.3,
     "--help": 0.15,
     "list": 0.75,
     "encoders": 0.75,

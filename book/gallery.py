@@ -199,7 +199,7 @@ def reports(plan: TablePlan, stored: Sequence[Result]) -> Iterator[tuple[tuple[R
         here = [r for r in stored if (r.dataset, r.profile) == (dataset, profile) and r.task in tasks]
         each = report.columns(plan, here, dataset, profile)
         shown = {row.method for page in each for row in page.rows if row.measured}
-        count = len(shown & set(plan.methods))
+        count = len(shown & set(plan.rows))
         if count:
             yield each, count, [r for r in here if r.method in shown]
 
@@ -215,7 +215,7 @@ def every(entry: Entry, stored: Sequence[Result]) -> str:
         return ""
     plan, parts = papers.plan(entry.paper, entry.table), []
     for (page, *further), count, here in reports(plan, stored):
-        if 2 * count < len(plan.methods) and all(r.table != entry.name for r in here):
+        if 2 * count < len(plan.rows) and all(r.table != entry.name for r in here):
             continue  # a few rows that another table has, too
         more = "".join(each.html() + listed(each.findings) for each in further)
         curves = evidence.curves.figure(plan, evidence.curves.frame(plan, page.column, here, page.profile))

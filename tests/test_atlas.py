@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contrastbook.figures import atlas
-from contrastlab import __main__, methods, papers, reproduce, results
+from contrastlab import __main__, methods, papers, results
 
 STORED = results.find(Path(__file__).parents[1] / "results")
 
@@ -38,7 +38,7 @@ def test_a_card_has_equation_parts_and_a_command_that_is_understood(name) -> Non
     assert card.count("python -m contrastlab run") == len(tables)
     for command in atlas.commands(name):
         chosen = __main__._parser().parse_args(command.replace("\\\n", " ").split()[3:])
-        plan = papers.plan(*reproduce.parse_target(chosen.table))
+        plan = papers.plan(*papers.parse_target(chosen.table))
         (row,) = plan.resolve_all(chosen.rows)
         assert row == name
         plan.settings(chosen.dataset, row)

@@ -15,7 +15,7 @@ from contrastlab import __main__, data, encoders, methods, papers, report, repro
 from contrastlab.data.augmentations import augmentation
 from contrastlab.encoders import foreign
 from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError
-from contrastlab.reproduce import export
+from contrastlab.reproduce import exchange
 from contrastlab.settings import LinearProbe, Settings
 from made_runs import equal, generator, quiet, refused, unchanged
 
@@ -116,7 +116,7 @@ def test_any_network_is_scored_as_a_loop_scores_it_beside_itself_untrained(shape
     assert repr(scored).startswith(f"linear accuracy: {scored.encoder.metrics['linear']:.2f} ± ")
     for each in scored:
         assert results.read(results.save(each, tmp_path)) == each
-        assert each.provenance.data_fingerprint == reproduce.fingerprint(shapes)
+        assert each.provenance.data_fingerprint == data.items.fingerprint(shapes)
         assert each.half_widths.keys() == each.metrics.keys()
     score: Callable[..., object] = lambda *given: tasks.score(*given, settings=FEW)  # noqa: E731
     refused(
@@ -184,18 +184,18 @@ def test_timm_makes_an_exported_encoder_again(arch, trained, tmp_path) -> None:
     import timm
 
     run = trained("ring/ir", arch=arch, stem="imagenet")
-    folder = export.write(run.folder, "timm", tmp_path / "out")
+    folder = exchange.export(run.folder, "timm", tmp_path / "out")
     config, views = json.loads((folder / "config.json").read_text()), torch.randn(2, 3, 32, 32, generator=generator())
-    name, given = config["architecture"], {"checkpoint_path": str(folder / export.FILE), **config["model_args"]}
+    name, given = config["architecture"], {"checkpoint_path": str(folder / exchange.FILE), **config["model_args"]}
     for theirs in (timm.create_model(name, num_classes=0, **given), timm.create_model(f"local-dir:{folder}", True)):
         with torch.no_grad():
             torch.testing.assert_close(theirs.eval()(views), run.encoders()[0].features(views), rtol=1e-4, atol=1e-4)
     line = f"timm.create_model('{name}', checkpoint_path='model.safetensors', num_classes=0"
     assert line in (folder / "README.md").read_text()
     refused(
-        (lambda: export.write(run.folder, "timm", folder), ArgumentError, "a folder that does not exist yet"),
+        (lambda: exchange.export(run.folder, "timm", folder), ArgumentError, "a folder that does not exist yet"),
         (
-            lambda: export.write(run.folder, "keras"),
+            lambda: exchange.export(run.folder, "keras"),
             ArgumentError,
             "to='keras': accepted is timm or torchvision or hub",
         ),
@@ -207,12 +207,12 @@ def test_a_hub_folder_is_whole_and_its_card_has_equation_data_and_numbers(traine
     told = {"settings": run.settings.model_dump(mode="json"), "recipe": run.recipe.describe(), "method": "ring/cmc"}
     scored = tasks.score(Mean(), "linear", shapes, settings=FEW, profile="smoke").encoder.model_copy(update=told)
     results.save(results.Result.model_validate(scored.model_dump(by_alias=True, exclude={"config_hash"})), run.root)
-    folder = export.write(run.folder, "hub-folder", tmp_path / "out")
-    assert equal(encoders.load(folder / export.FILE), run.encoders())
+    folder = exchange.export(run.folder, "hub-folder", tmp_path / "out")
+    assert equal(encoders.load(folder / exchange.FILE), run.encoders())
     text = (folder / "README.md").read_text()
     for part in (run.recipe.equation, "Data: shapes", f"| {scored.metrics['linear']:.2f} (±", "| `smoke` | 40 |"):
         assert part in text
     refused(
-        (lambda: export.write(run.folder, "timm", tmp_path / "x"), NotApplicableError, "2 encoders and timm takes one"),
-        (lambda: export.write(single.folder, "torchvision", tmp_path / "x"), NotApplicableError, "stem=cifar"),
+        (lambda: exchange.export(run.folder, "timm", tmp_path / "x"), NotApplicableError, "2 encoders and timm takes"),
+        (lambda: exchange.export(single.folder, "torchvision", tmp_path / "x"), NotApplicableError, "stem=cifar"),
     )

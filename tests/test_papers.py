@@ -119,13 +119,13 @@ def test_published_values_signs_and_missing_std() -> None:
     assert papers.published("ring", 1)["value"].max() > 80
 
 
-DASHES = {("cmc_table2", "hmdb51", "cmc/video_v"), ("cmc_table2", "hmdb51", "cmc/video_d")}
+DASHES = {("cmc/table2", "hmdb51", "cmc/video_v"), ("cmc/table2", "hmdb51", "cmc/video_d")}
 """Table, column and row where the paper prints a dash."""
 
 
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_every_row_has_a_published_number_and_every_cell_valid_settings(plan: papers.TablePlan) -> None:
-    for (name, column), method in product(plan.columns.items(), plan.methods):
+    for (name, column), method in product(plan.columns.items(), plan.rows):
         row = plan.rows[method]
         printed = row != "" and column.printed and (column.published != "" or " / " in row)
         printed = printed and (plan.name, name, method) not in DASHES
@@ -133,7 +133,7 @@ def test_every_row_has_a_published_number_and_every_cell_valid_settings(plan: pa
     # data sets of one modality that a plan does not name have the same layers
     named = {*plan.protocol.dataset, *(name for profile in plan.profile.values() for name in profile.dataset)}
     named.update({data.modality_of(name): name for name in data.names()}.values())
-    for dataset, method, profile in product(sorted(named), (*plan.methods, *papers.REFERENCES), plan.profiles):
+    for dataset, method, profile in product(sorted(named), (*plan.rows, *papers.REFERENCES), plan.profiles):
         assert isinstance(plan.settings(dataset, method, profile), Settings)
     assert {"smoke", "laptop", "paper"} <= set(plan.profiles)
 
@@ -161,7 +161,7 @@ def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
 
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.TablePlan) -> None:
-    for dataset, name, profile in product(plan.datasets, plan.methods, plan.profiles):
+    for dataset, name, profile in product(plan.datasets, plan.rows, plan.profiles):
         settings = plan.settings(dataset, name, profile)
         recipe = methods.get(name)
         # a table may print a shorter or longer name than another table has for the same method
@@ -176,7 +176,7 @@ def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.Ta
 def test_both_arms_of_a_pair_have_the_same_settings(plan: papers.TablePlan) -> None:
     # the papers' own: longer training of decoders on encoders that were not trained; what makes MoCo v2 of MoCo
     longer = {"segmentation"}
-    known = {"cmc_table3": longer, "cmc_table4": longer, "jcl_table2": {"augmentation", "head"}}
+    known = {"cmc/table3": longer, "cmc/table4": longer, "jcl/table2": {"augmentation", "head"}}
     stated = known.get(plan.name, set())
     for method, base in plan.pairs.items():
         pair = [plan.settings("plain_shapes", name, "first") for name in (method, base)]
@@ -197,7 +197,7 @@ def test_settings_of_first_are_those_that_were_searched() -> None:
 
     stored = json.loads((Path(__file__).parents[1] / "results/searches/first.json").read_text())["runs"]
     plan = papers.plan("ring", 1)
-    for method in plan.methods:
+    for method in plan.rows:
         if plan.rows[method] == "":  # printed by no paper, and so no part of that search
             continue
         chosen = made(method, plan.settings("plain_shapes", method, "first"))
@@ -212,7 +212,7 @@ def test_settings_of_first_are_those_that_were_searched() -> None:
 def test_two_stream_methods_never_lose_their_colours() -> None:
     split = 0
     for plan in ALL:
-        for method in plan.methods:
+        for method in plan.rows:
             views = methods.get(method).views
             if isinstance(views, Split) or getattr(views, "space", None) is not None:
                 split += 1
@@ -275,7 +275,7 @@ def test_settings_merge_in_the_documented_order() -> None:
 
 def test_methods_are_a_string_or_a_list_and_tables_have_the_names_of_stored_results() -> None:
     plan = papers.plan("ring", 1)
-    assert plan.resolve_all("all") == plan.methods
+    assert plan.resolve_all("all") == tuple(plan.rows)
     assert plan.resolve_all("ir, mocoring,ir") == ("ring/ir", "ring/mocoring")
     assert plan.resolve_all(["ring/la"]) == ("ring/la",)
     assert plan.resolve("random") == "ours/random"
@@ -320,7 +320,7 @@ def test_a_column_names_data_task_metric_and_printed_column() -> None:
 def test_the_full_graph_of_pictures_without_depth_is_that_of_their_two_channels() -> None:
     plan = papers.plan("cmc", 4)
     for profile in plan.profiles:
-        for name in plan.methods:
+        for name in plan.rows:
             recipe = methods.get(name)
             for dataset, channels in (("camvid", ("L", "ab")), ("rooms", ("L", "ab", "depth", "normal"))):
                 made = recipe.override(plan.settings(dataset, name, profile).overrides)

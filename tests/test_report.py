@@ -149,7 +149,7 @@ def test_mark_against_the_random_encoder(linear: float, above: bool) -> None:
 
 
 def test_all_rows_stand_in_the_table_run_or_not() -> None:
-    table = report.table(PLAN, [], "shapes", "smoke", unavailable=[Unavailable("cmc", "grey images have no colours")])
+    table = report.table(PLAN, [Unavailable("cmc", "grey images have no colours")], "shapes", "smoke")
     assert [r.label for r in table.rows] == [
         "IR", "IRing", "CMC", "CMCRing", "MoCo", "MoCoRing", "LA", "random encoder", "supervised, same encoder",
         "IRing − IR", "CMCRing − CMC", "MoCoRing − MoCo",
@@ -180,7 +180,7 @@ def test_configurations_are_not_averaged_and_precisions_told_apart() -> None:
 def test_a_note_of_every_printed_number_stands_once_and_labels_with_a_comma_are_kept_apart() -> None:
     plan = papers.plan("fmicl", 8)
     table = report.table(plan, [], "cifar10", "paper")
-    (note,) = {plan.published_note("cifar10", name) for name in plan.methods}
+    (note,) = {plan.published_note("cifar10", name) for name in plan.rows}
     assert note in table.caption
     assert not [r for r in table.rows if note in r.note]
     assert "two encoders" in row(paper([]), "CMC").note
@@ -200,19 +200,19 @@ def test_origin_tells_seeds_days_code_machine_and_time() -> None:
 
 def test_html_and_markdown_escape() -> None:
     nasty = "<script>alert('x')</script> | a_b"
-    table = report.table(PLAN, [], "folder:/<b>&|", "smoke", unavailable=[Unavailable("ring/cmc", nasty)])
+    table = report.table(PLAN, [Unavailable("ring/cmc", nasty)], "folder:/<b>&|", "smoke")
     html = table._repr_html_()
     assert "<script>" not in html
     assert "<b>" not in html
     assert "&lt;script&gt;" in html
     shown = result("ring/ir", 0, 1.0, dataset="shapes", profile="smoke").model_copy(update={"dataset": "folder:/<b>&|"})
-    table = report.table(PLAN, [shown], "folder:/<b>&|", "smoke", unavailable=[Unavailable("ring/cmc", nasty)])
+    table = report.table(PLAN, [shown, Unavailable("ring/cmc", nasty)], "folder:/<b>&|", "smoke")
     lines = [line for line in table.markdown().splitlines() if line.startswith("|")]
     assert len(lines) == 3
     widths = {line.replace("\\|", "").count("|") for line in lines}
     assert len(widths) == 1
     assert "<script>" not in "".join(line.replace("\\<", "") for line in lines)
-    assert '"' not in table.figure_html().split('alt="')[1].split('" src=')[0]
+    assert '"' not in report.image(table.figure()).split('alt="')[1].split('" src=')[0]
 
 
 def test_a_figure_draws_each_interval_and_published_numbers_only_in_the_papers_protocol() -> None:
@@ -238,13 +238,13 @@ def test_a_figure_draws_each_interval_and_published_numbers_only_in_the_papers_p
 def test_bad_names_and_results_and_rows_that_were_asked_for() -> None:
     cmcc = [Unavailable("cmcc", "x")]
     refused(
-        (lambda: report.table(PLAN, [], "digits", "smoke", unavailable=cmcc), UnknownNameError, "did you mean cmc"),
+        (lambda: report.table(PLAN, cmcc, "digits", "smoke"), UnknownNameError, "did you mean cmc"),
         (lambda: paper([result("ring/ir", 0, 1.0), result("ring/ir", 1, 1.0, items=5)]), ArgumentError, "items="),
     )
     no_metric = result("ring/ir", 0, 1.0).model_copy(update={"metrics": {"linear5": 1.0}})
     assert row(paper([no_metric]), "IR").status == "not run"
     given = [result("ours/random", 0, 41.0), result("ring/ir", 0, 45.0)]
-    table = paper(given, unavailable=[Unavailable("cmc", "grey")])
+    table = paper([*given, Unavailable("cmc", "grey")])
     table.check("ir,cmc")
     with pytest.raises(ContrastLabError, match="ring/moco"):
         table.check("ir,moco")
@@ -391,9 +391,9 @@ def entry(name: str) -> papers.Entry:
 def test_the_matrix_counts_rows_and_seeds() -> None:
     mine = results.find(RESULTS, table="ring/table1", dataset="plain_shapes", profile="first")
     found = [e for e in report.evidence(entry("ring/table1"), mine) if e.profile == "first"]
-    methods = {r.method for r in mine} & set(papers.plan("ring", "1").methods)
+    methods = {r.method for r in mine} & set(papers.plan("ring", "1").rows)
     assert [(e.dataset, e.rows, e.of) for e in found] == [
-        ("plain_shapes", len(methods), len(papers.plan("ring", "1").methods))
+        ("plain_shapes", len(methods), len(papers.plan("ring", "1").rows))
     ]
     assert found[0].seeds == max(len({r.seed for r in mine if r.method == m}) for m in methods)
     fewer = [r for r in mine if r.method != "ring/la"]

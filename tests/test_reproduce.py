@@ -20,6 +20,7 @@ from torch.utils.data import TensorDataset
 
 from contrastlab import __main__ as command
 from contrastlab import checksums, data, encoders, errors, files, methods, negatives, papers, reproduce, results, tasks
+from contrastlab.checkpoint import runs
 from contrastlab.data.modalities import modality
 from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError, UnknownNameError
 from contrastlab.pretrain import Speed, pretrain
@@ -61,16 +62,16 @@ def test_seeds_are_read_as_a_number_a_string_or_a_list() -> None:
         ("0,1", (0, 1)), (" 2 , 0,2 ", (2, 0)), (3, (3,)), ("7", (7,)), ([1], (1,)), ((0, 1, 1), (0, 1)),
         (range(3), (0, 1, 2)), (["4", 5], (4, 5)), ("1,", (1,)), (np.int64(3), (3,)), (np.arange(2), (0, 1)),
     ):  # fmt: skip
-        assert reproduce.parse_seeds(given) == seeds
-    assert reproduce.parse_target("ring/table1") == ("ring", "1")
+        assert papers.parse_seeds(given) == seeds
+    assert papers.parse_target("ring/table1") == ("ring", "1")
 
 
 def test_auto_is_the_paper_with_a_gpu_and_laptop_without(monkeypatch) -> None:
     monkeypatch.delenv("CONTRASTLAB_PROFILE", raising=False)
     for gpu, expected in ((True, "paper"), (False, "laptop")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda answer=gpu: answer)
-        assert reproduce.choose_profile("auto", PLAN.profiles) == expected
-        assert reproduce.choose_profile("smoke", PLAN.profiles) == "smoke"
+        assert papers.choose_profile("auto", PLAN.profiles) == expected
+        assert papers.choose_profile("smoke", PLAN.profiles) == "smoke"
 
 
 # -- cells
@@ -126,7 +127,7 @@ def test_the_same_recipe_under_another_name_is_found(few, tmp_path, monkeypatch)
 
 def test_an_artefact_gives_the_encoders_back(few, tmp_path) -> None:
     done, _ = compute("cmc", tmp_path)
-    ((folder, record),) = reproduce.records([tmp_path])
+    ((folder, record),) = runs([tmp_path])
     assert record["recipe"]["name"] == "ring/cmc"
     assert (record["dataset"], record["seed"], record["history"]) == ("shapes", 0, done.curve)
     nets = encoders.load(folder)
@@ -196,7 +197,8 @@ def test_a_stored_cell_of_other_data_settings_or_seed_is_not_this_one(few, tmp_p
     compute("random", tmp_path)
 
     def there(splits=None, **changes):
-        return cell_of("random", **changes).stored(here(tmp_path), splits)
+        cell = cell_of("random", **changes)
+        return cell.stored(here(tmp_path), splits or cell.data(here(tmp_path)))
 
     splits = data.load("shapes")
     other = dataclasses.replace(splits, train=pictures(192, 3, 5))
@@ -205,7 +207,7 @@ def test_a_stored_cell_of_other_data_settings_or_seed_is_not_this_one(few, tmp_p
     assert there(seed=1) is None
     assert there(profile="laptop") is None
     assert there(dataset="cifar10") is None
-    assert reproduce.fingerprint(other) != reproduce.fingerprint(splits)
+    assert data.items.fingerprint(other) != data.items.fingerprint(splits)
 
 
 def test_without_resume_a_stored_cell_is_computed_anew(few, tmp_path, monkeypatch) -> None:
@@ -612,7 +614,7 @@ def test_a_recipe_of_one_s_own_is_a_row_of_a_table(few, tmp_path, monkeypatch, c
 def test_own_pictures_are_embedded_as_the_run_saw_its_test_pictures(method, few, tmp_path) -> None:
     result, _ = compute(method, tmp_path)
     assert isinstance(result, results.Result)
-    (folder,) = (path for path, _ in reproduce.records([tmp_path]))
+    (folder,) = (path for path, _ in runs([tmp_path]))
     splits = data.load("shapes")
     settings = PLAN.settings("shapes", method, "smoke")
     view = modality(splits.test).augmentation(settings)
@@ -652,7 +654,7 @@ def test_the_catalogue_is_listed(capsys) -> None:
 def test_a_cell_of_any_column_reaches_a_worker(paper, table, dataset) -> None:
     plan = papers.plan(paper, table)
     for name, column in plan.select(dataset).items():
-        cell = Cell(plan, name, column, plan.methods[0], 0, "smoke")
+        cell = Cell(plan, name, column, next(iter(plan.rows)), 0, "smoke")
         assert vars(pickle.loads(pickle.dumps(cell))) == vars(cell)
 
 

@@ -262,10 +262,10 @@ def test_results_of_a_wheel_are_read_from_one_file(tmp_path: Path) -> None:
     assert results.find(tmp_path / "packed", dataset="digits") == []
     place = {"dataset": "shapes", "profile": "smoke", "method": "ring/ir", "task": "linear"}
     for root, kept in (("apart", made[2]), ("packed", light[2])):
-        assert results.look_up(tmp_path / root, **place, seed=2, hash_=made[2].config_hash) == kept
-        assert results.look_up(tmp_path / root, **place, seed=2, hash_="0" * 64) is None
+        assert results.look_up([tmp_path / root], **place, seed=2, hash_=made[2].config_hash) == kept
+        assert results.look_up([tmp_path / root], **place, seed=2, hash_="0" * 64) is None
         # the same recipe has another name in another paper
-        other = results.look_up(tmp_path / root, **place | {"method": "vince/ir"}, seed=2, hash_=made[2].config_hash)
+        other = results.look_up([tmp_path / root], **place | {"method": "vince/ir"}, seed=2, hash_=made[2].config_hash)
         assert other == kept
     raw = json.loads(paths[0].read_text())
     paths[0].write_text(json.dumps({**raw, "metrics": {"linear": 91.25}}))

@@ -152,7 +152,7 @@ def test_a_searched_profile_is_what_its_search_chose(profile: str, kind: tuple[s
     _, won = searches.winner(path, printed=profile == "laptop")
     for method in searches.read(path)["rows"]:
         for plan in (papers.plan(*name) for name in papers.plans()):
-            if method not in plan.methods or "cifar10" not in plan.datasets:
+            if method not in plan.rows or "cifar10" not in plan.datasets:
                 continue
             settings = plan.settings("cifar10", method, profile)
             tried = Settings(**won).override(epochs=settings.epochs, precision=settings.precision)
@@ -199,7 +199,7 @@ def test_a_table_takes_what_its_own_search_chose(plan: papers.TablePlan, profile
     path = FOLDER / f"{name}.json"
     stored = searches.read(path)
     chosen = searches.section(path, printed=profile == "laptop")
-    for method in set(stored["rows"]) & set(plan.methods):
+    for method in set(stored["rows"]) & set(plan.rows):
         assert plan.search(stored["data"], method, profile) == name
         settings = plan.settings(stored["data"], method, profile)
         _, won = searches.winner(path, printed=profile == "laptop")
@@ -330,7 +330,7 @@ def test_the_profiles_detectors_learn_at_the_rate_that_their_search_chose(path: 
     ((kind, chosen),) = searches.section(path).items()
     for table, paper in ((4, "ring"), (2, "jcl")):
         plan = papers.plan(paper, table)
-        settings = plan.settings("tinyimagenet32", plan.methods[0], "laptop")
+        settings = plan.settings("tinyimagenet32", next(iter(plan.rows)), "laptop")
         assert getattr(settings, kind).lr == chosen["lr"]
 
 

@@ -170,14 +170,14 @@ def table_of(name: str) -> report.Report:
         result(row, 0, value, dataset="shapes", profile="smoke", note=note).model_copy(update={"dataset": data_set})
         for row, value in (("ours/random", 20.0), ("ring/ir", 50.0), ("ring/iring", 60.0))
     ]
-    return report.table(PLAN, made, data_set, "smoke", unavailable=[Unavailable("ring/cmc", f"needs data: {name}")])
+    return report.table(PLAN, [*made, Unavailable("ring/cmc", f"needs data: {name}")], data_set, "smoke")
 
 
 @pytest.mark.parametrize("name", NASTY)
 def test_a_name_in_a_report_is_shown_to_the_letter(name: str) -> None:
     nasty, plain = table_of(name), table_of(PLAIN)
     same_page(nasty.html(), plain.html(), name)
-    same_page(nasty.figure_html(), plain.figure_html(), name)
+    same_page(report.image(nasty.figure()), report.image(plain.figure()), name)
     assert structure(nasty.markdown()) == structure(plain.markdown())
     assert structure(nasty.summary._repr_markdown_()) == structure(plain.summary._repr_markdown_())
     for text in (nasty.text(), repr(nasty)):
@@ -292,7 +292,8 @@ def test_a_path_that_was_written_is_printed_on_its_line(tmp_path, capsys) -> Non
 def test_a_page_full_of_names_runs_nothing_in_a_browser(tmp_path: Path, browser: Any) -> None:
     body = []
     for name in NASTY:
-        body += [table_of(name).html(), table_of(name).figure_html(), thumbnails.cards([(*[name] * 4, stamp())])]
+        table = table_of(name)
+        body += [table.html(), report.image(table.figure()), thumbnails.cards([(*[name] * 4, stamp())])]
         body.append(gallery.matrix([], CLAIMS, {"ring/table1": {"laptop": name}}))
     path = tmp_path / "page.html"
     path.write_text(f'<!doctype html><html><meta charset="utf-8"><body>{"".join(body)}', encoding="utf-8")

@@ -234,7 +234,7 @@ def run(plan, column: str, method: str, seed: int, accuracy: float, bound: float
     settings = plan.settings("cifar10", method, "laptop", asked)
     curve = [] if bound is None else [{"epoch": 1.0, "mi_bound": -1.0}, {"epoch": 2.0, "mi_bound": bound}]
     return results.Result(
-        table=plan.name.replace("_", "/"), dataset="cifar10", method=method, seed=seed, profile="laptop",
+        table=plan.name, dataset="cifar10", method=method, seed=seed, profile="laptop",
         task="neighbours", task_config=tasks.get("neighbours", settings).identity(), protocol={}, items=100,
         settings=settings.model_dump(mode="json"), recipe=recipes.get(method).override(settings.overrides).describe(),
         metrics={"nn1": accuracy}, curve=curve, precision="32-true",

@@ -67,12 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--no-references", action="store_true", help="leave out the random and supervised rows")
     run.add_argument("--picture", type=Path, help="also write the figure to this file (png, svg, pdf)")
     speed = run.add_argument_group("speed", "switches that change how long it takes and no number")
-    for flag, help_ in (
-        ("--channels-last", "memory format of images and weights"),
-        ("--fused", "the optimiser step as one kernel"),
-        ("--compile", "torch.compile of the encoders"),
-    ):
-        speed.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help_)
+    switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": argparse.SUPPRESS}
+    speed.add_argument("--channels-last", **switch, help="memory format of images and weights")
+    speed.add_argument("--fused", **switch, help="the optimiser step as one kernel")
+    speed.add_argument("--compile", **switch, help="torch.compile of the encoders")
     speed.add_argument("--workers", type=int, default=argparse.SUPPRESS, help="processes that decode, for each device")
     cluster = run.add_argument_group("cluster", "one job for each missing cell, through submitit")
     cluster.add_argument("--cluster", help="slurm; local and debug are for trying it out")
@@ -177,10 +175,8 @@ def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(w in line for w in _NO_ROOM):
         return 2, f"there is not enough memory ({line}); fewer --jobs and a smaller profile need less"
     what = escape.line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-    return FAULT, (
-        f"{what}. This is a fault of contrastlab, not of what was asked; --debug shows where it comes from, and"
-        " 'contrastlab doctor' what a report of it needs"
-    )
+    fault = "This is a fault of contrastlab, not of what was asked; --debug shows where it comes from"
+    return FAULT, f"{what}. {fault}, and 'contrastlab doctor' what a report of it needs"
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -208,13 +204,13 @@ def _methods(args: argparse.Namespace) -> None:
 
 
 def _encoders(args: argparse.Namespace) -> None:
-    from contrastlab import reproduce, results
+    from contrastlab import checkpoint, results
 
     roots, scored, rows = terminal.folders("out", args.out), dict[str, list[tuple[str, str]]](), list[dict[str, Any]]()
     for r in results.find(root for root in roots if Path(root, "encoders").is_dir()):
         scores = [(r.profile, f"{name} {value:.2f}" + (r.on and f" on {r.on}")) for name, value in r.metrics.items()]
         scored.setdefault(str(r.curve[-1:]), []).extend(scores[:1])
-    for folder, record in reproduce.records(roots):
+    for folder, record in checkpoint.runs(roots):
         last = record["history"][-1:]  # with its seconds it tells one run from another; a result has it, too
         found = scored.get(str(last)) or [("", f"nn1 {row['nn1']:.2f}") for row in last if "nn1" in row]
         rows.append({
@@ -227,18 +223,18 @@ def _encoders(args: argparse.Namespace) -> None:
 
 
 def _score(args: argparse.Namespace) -> None:
-    from contrastlab.reproduce import foreign
+    from contrastlab.reproduce import exchange
 
-    print(foreign.score(
+    print(exchange.score(
         args.task, args.encoder, args.data, arch=args.arch, stem=args.stem, table=args.table, profile=args.profile,
         image_size=args.image_size, seed=args.seed, out_dir=args.out,
     ).text(terminal.width()))  # fmt: skip
 
 
 def _export(args: argparse.Namespace) -> None:
-    from contrastlab.reproduce import export
+    from contrastlab.reproduce import exchange
 
-    print(f"Written: {export.write(args.run, args.to, args.out)}; its README.md says how to load it")
+    print(f"Written: {exchange.export(args.run, args.to, args.out)}; its README.md says how to load it")
 
 
 def _doctor(args: argparse.Namespace) -> None:
@@ -258,12 +254,12 @@ def _notebook(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    from contrastlab import papers, report, reproduce, results
+    from contrastlab import papers, report, results
     from contrastlab.papers.recipes import kinds
 
-    plan, folders = papers.plan(*reproduce.parse_target(args.table)), terminal.folders("results", args.results)
+    plan, folders = papers.plan(*papers.parse_target(args.table)), terminal.folders("results", args.results)
     stored = results.find(folders, dataset=args.dataset, profile=args.profile)
-    known = report.evidence(papers.Entry(paper=plan.paper, table=plan.table, notebook=""), stored)
+    known = report.evidence(plan, stored)
     most = next(iter((*report.best_first(known), *known)), None)
     dataset = args.dataset or (most.dataset if most else "shapes")
     profile = args.profile or (most.profile if most else "laptop")
@@ -291,14 +287,13 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _replay(args: argparse.Namespace) -> None:
-    from contrastlab import reproduce, results
+    from contrastlab import papers, reproduce, results
 
-    paper, number = reproduce.parse_target(args.table)
-    seeds = args.seeds and reproduce.parse_seeds(args.seeds)
+    plan = papers.plan(*papers.parse_target(args.table))
+    seeds = args.seeds and papers.parse_seeds(args.seeds)
     stored = results.find(
-        terminal.folders("results", args.results), table=f"{paper}/{results.slug(number)}", dataset=args.dataset,
-        profile=args.profile,
-    )  # fmt: skip
+        terminal.folders("results", args.results), table=plan.name, dataset=args.dataset, profile=args.profile
+    )
     chosen = [r for r in stored if not seeds or r.seed in seeds]
     records = []
     for each in reproduce.replay(chosen, minutes=args.limit_minutes, data_root=args.data_root):
@@ -314,15 +309,17 @@ def _replay(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from contrastlab import files, papers, reproduce
+    from contrastlab import files, papers
 
-    paper, number = reproduce.parse_target(args.table)
-    plan = papers.plan(paper, number)  # what cannot be is refused before PyTorch is imported
+    plan = papers.plan(*papers.parse_target(args.table))  # what cannot be is refused before PyTorch is imported
     plan.select(args.dataset, args.columns)
     plan.resolve_all(args.rows)
-    reproduce.parse_seeds(args.seeds)
+    papers.parse_seeds(args.seeds)
     if args.profile != "auto":
-        reproduce.choose_profile(args.profile, plan.profiles)
+        papers.choose_profile(args.profile, plan.profiles)
+    from contrastlab import reproduce
+    from contrastlab.pretrain import Speed
+
     cluster = None
     if args.cluster is not None:
         options = {"slurm_partition": args.partition, "timeout_min": args.time, "gpus_per_node": args.gpus,
@@ -333,12 +330,10 @@ def _run(args: argparse.Namespace) -> None:
         if args.picture.suffix not in (".png", ".svg", ".pdf"):
             raise reject("picture", str(args.picture), "a file that ends in .png, .svg or .pdf")
         files.make_folder(args.picture.parent)
-    from contrastlab.pretrain import Speed
-
     done = reproduce.table(
-        paper, number, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile, seeds=args.seeds,
-        references_too=not args.no_references, jobs=args.jobs, cluster=cluster, data_root=args.data_root,
-        out_dir=args.out, accelerator=args.accelerator, devices=reproduce.parse_devices(args.devices),
+        plan.paper, plan.table, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile,
+        seeds=args.seeds, references_too=not args.no_references, jobs=args.jobs, cluster=cluster, out_dir=args.out,
+        data_root=args.data_root, accelerator=args.accelerator, devices=reproduce.parse_devices(args.devices),
         num_nodes=args.num_nodes, strategy=args.strategy, resume=not args.fresh, max_minutes=args.max_minutes,
         speed=Speed(**{each.name: getattr(args, each.name) for each in fields(Speed) if hasattr(args, each.name)}),
     )  # fmt: skip

@@ -5,7 +5,8 @@ One process holds its lock, resumes its checkpoint, writes tensors, then their r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,12 @@ if TYPE_CHECKING:  # records are read without torch
     from torch import Tensor
 
 FILE = "checkpoint.safetensors"
+RUN = "run.json"
+NEEDED = {
+    "schema": int, "hash": str, "recipe": dict, "dataset": str, "seed": int, "history": list, "seconds": int | float,
+    "images": int | float,
+}  # fmt: skip
+"""What the record of a run has at least, and of which type."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,23 @@ def check_origin(stored: Mapping[str, Any], origin: str | None, path: Path) -> N
     """Refuse what a file holds of another training; files of older versions say none."""
     if origin is not None and stored.get("origin", origin) != origin:
         raise CorruptFileError(f"{path} is of another training; delete {path.parent} to start this one anew")
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """What the ``run.json`` of a folder says; a ``CorruptFileError`` names one that is damaged or newer."""
+    record = Artefact(folder, "", RUN, "run", NEEDED).read()
+    named = isinstance(record["recipe"].get("name"), str)
+    if not named or not re.fullmatch("[0-9a-f]{64}", record["hash"]):
+        wrong = f"hash={record['hash']!r}: accepted are 64 hexadecimal digits" if named else "its recipe has no name"
+        raise CorruptFileError(f"{folder / RUN} is no record of a run ({wrong}); delete its folder and run it anew")
+    return record
+
+
+def runs(roots: Iterable[Path | str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Folder and record of every finished run under ``roots``."""
+    for root in roots:
+        for path in files.listed(Path(root), f"encoders/*/{RUN}"):
+            yield path.parent, read_run(path.parent)
 
 
 def fill_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:

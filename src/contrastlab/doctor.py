@@ -10,9 +10,8 @@ from importlib.metadata import PackageNotFoundError, metadata, version
 from itertools import chain
 from pathlib import Path
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
 import torch
 from packaging.requirements import Requirement
 
@@ -23,9 +22,7 @@ from contrastlab.pretrain.schedule import precision
 from contrastlab.provenance import provenance
 
 
-def lines(
-    out_dir: Path | str = "runs", data_root: str | Path | None = None, *, read_data: bool = False
-) -> Iterator[str]:  # fmt: skip
+def lines(out_dir: Path | str, data_root: str | Path | None = None, *, read_data: bool = False) -> Iterator[str]:
     """The installation in lines of ``name: value``; with ``read_data``, which takes minutes, also of each data set."""
     known = [*_installation(), *_extras(), _folder(limits.own_path("out", out_dir)), _data_root(data_root)]
     if not read_data:
@@ -86,7 +83,5 @@ def _data_root(root: str | Path | None) -> tuple[str, str]:
 def _read(dataset: str, root: str | Path | None) -> str:
     try:
         return f"{len(data.load(dataset, root, download=False).pretrain)} items to train on"
-    except MissingDataError as reason:
-        return f"missing: {reason}"
     except ContrastLabError as reason:
-        return f"refused: {reason}"
+        return f"{'missing' if isinstance(reason, MissingDataError) else 'refused'}: {reason}"

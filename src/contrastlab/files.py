@@ -15,9 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
@@ -161,13 +160,11 @@ def tensors_checksum(path: Path) -> str | None:
     """The checksum in the header of a whole file of :func:`write_tensors`; ``None`` of an older version's."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        stored: str | None = _values(file.read(length)).get(CHECKSUM)
-    return stored
+        return _values(file.read(length)).get(CHECKSUM)
 
 
 def _values(header: bytes) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(json.loads(header)["__metadata__"]["values"])
-    return values
+    return json.loads(json.loads(header)["__metadata__"]["values"])
 
 
 def fingerprint(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:

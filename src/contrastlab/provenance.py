@@ -13,12 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from contrastlab import __version__
+from contrastlab.settings import FrozenModel
 
 if TYPE_CHECKING:  # results are read without torch
     import torch
@@ -28,10 +28,8 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-class Provenance(BaseModel):
+class Provenance(FrozenModel):
     """Where a number comes from. :func:`provenance` fills in code and machine; the run adds the rest."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     git_commit: str | None = Field(description="commit of this package's checkout; None outside one")
     git_dirty: bool | None = Field(description="whether tracked files differed from that commit")
@@ -45,9 +43,7 @@ class Provenance(BaseModel):
     gpu: str | None
     driver: str | None
     cuda: str | None
-    processes: int = Field(
-        1, ge=1, description="that trained together, each with its own views and batch-norm statistics"
-    )
+    processes: int = Field(1, ge=1, description="that trained together, each with own views and batch-norm statistics")
     deterministic: bool = Field(description="torch.are_deterministic_algorithms_enabled()")
     data_fingerprint: str = Field(description="hash of the data used")
     data_note: str = Field("", description="what to know about this copy of the data, such as a lossy re-encoding")

@@ -19,24 +19,23 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
+from pydantic import ConfigDict, Field, ValidationError, computed_field, model_validator
 
 from contrastlab import checksums, files, shipped
 from contrastlab.cache import Cache
 from contrastlab.errors import ContrastLabError, CorruptFileError, reject
 from contrastlab.provenance import Clock, Provenance, provenance
-from contrastlab.settings import Settings
+from contrastlab.settings import FrozenModel, Settings
 
 if TYPE_CHECKING:  # results are read without torch
     from torch import Tensor
 
 __all__ = [
     "FOREIGN", "UNTRAINED", "Clock", "Provenance", "Result", "bits", "digest", "find", "location", "look_up", "pack",
-    "provenance", "read", "save", "setup", "slug", "whole_hash",
+    "provenance", "read", "save", "setup", "whole_hash",
 ]  # fmt: skip
 
 FOREIGN = "foreign/"
@@ -46,7 +45,7 @@ UNTRAINED = "untrained"
 """What stands for the hash of a foreign network's weights, or before it, where it is a floor."""
 
 
-class Result(BaseModel):
+class Result(FrozenModel):
     """What one task says of the encoders of one run."""
 
     schema_version: Literal[2] = Field(2, alias="schema")
@@ -70,7 +69,7 @@ class Result(BaseModel):
     precision: str = Field("32-true", description="precision the encoders were trained in")
     provenance: Provenance
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(populate_by_name=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -89,11 +88,6 @@ class Result(BaseModel):
     def config_hash(self) -> str:
         """Hash of setup and data: equal for results that may be averaged over seeds."""
         return whole_hash(self.setup, self.provenance.data_fingerprint, self.recipe, self.provenance.processes)
-
-
-def slug(table: int | str) -> str:
-    """``table5b`` of ``"5b"``; a figure is called by its kind, ``"figure2"``, and stays as it is."""
-    return str(table) if str(table).startswith("figure") else f"table{table}"
 
 
 def digest(config: Mapping[str, Any]) -> str:
@@ -207,14 +201,15 @@ def _verified(path: Path, load: Callable[[], Any], *, known: str = "") -> Result
     return result
 
 
-def look_up(root: Path | str, *, method: str, hash_: str, **place: Any) -> Result | None:
-    """The result with that hash at a :func:`location`, of this recipe under whatever name: papers share recipes."""
-    path = location(root, method=method, hash_=hash_, **place)
-    name = path.name.replace(method.replace("/", "-"), "*", 1)
-    candidates = _stored(Path(root), f"{path.parts[-3]}/{path.parts[-2]}/{name}")
-    for candidate, _, load in sorted(candidates, key=lambda each: each[0] != path):
-        if (known := _verified(candidate, load)).config_hash == hash_:
-            return known
+def look_up(roots: Iterable[Path | str], *, method: str, hash_: str, **place: Any) -> Result | None:
+    """The first result with that hash at a :func:`location`, of this recipe under whatever name: papers share them."""
+    for root in roots:
+        path = location(root, method=method, hash_=hash_, **place)
+        name = path.name.replace(method.replace("/", "-"), "*", 1)
+        candidates = _stored(Path(root), f"{path.parts[-3]}/{path.parts[-2]}/{name}")
+        for candidate, _, load in sorted(candidates, key=lambda each: each[0] != path):
+            if (known := _verified(candidate, load)).config_hash == hash_:
+                return known
     return None
 
 
@@ -268,8 +263,7 @@ def find(
             if all(getattr(r, key) == value for key, value in wanted.items()):
                 found.setdefault((r.config_hash, r.dataset, r.on, r.profile, r.method, r.seed), r)
         index.save()
-    if len(damaged) > 1:
-        raise CorruptFileError(f"{len(damaged)} damaged results: " + " ".join(map(str, damaged)))
     if damaged:
-        raise damaged[0]
+        several = f"{len(damaged)} damaged results: {' '.join(map(str, damaged))}"
+        raise CorruptFileError(several) if len(damaged) > 1 else damaged[0]
     return list(found.values())

@@ -10,19 +10,20 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any, Literal
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contrastlab.errors import ArgumentError, reject, unknown
 
 
-class _Data(BaseModel):
+class FrozenModel(BaseModel):
+    """Data that does not change and has no field unasked for, and no number that is infinite or none."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class _Sgd(_Data):
+class _Sgd(FrozenModel):
     epochs: int = Field(100, ge=1)
     batch_size: int = Field(256, ge=1)
     lr: float = Field(0.01, gt=0)
@@ -42,14 +43,14 @@ class LinearProbe(_Sgd):
     augmentation: str = Field("", description="of the SGD solver's training images; empty: that of pre-training")
 
 
-class TransferView(_Data):
+class TransferView(FrozenModel):
     """How frozen encoders are shown data they were not trained on; the classifier is that of ``linear``."""
 
     augmentation: str = Field("", description="of the classifier's training images; empty: that of pre-training")
     normalise: Literal["target", "pretraining"] = "target"  # by the target's training images, or as in pre-training
 
 
-class LayerProbe(_Data):
+class LayerProbe(FrozenModel):
     """Which layers of frozen encoders are probed, and how (CMC Tables 7, 8); the linear classifier is ``linear``'s."""
 
     names: tuple[str, ...] = Field((), description="of layers; empty: all that the encoder has")
@@ -59,7 +60,7 @@ class LayerProbe(_Data):
     mlp_lr: float = Field(1e-3, gt=0, description="of Adam, with β of 0.5 and 0.999")
 
 
-class SegmentationProbe(_Data):
+class SegmentationProbe(FrozenModel):
     """How classes of pixels are read from the maps of one encoder, by a decoder with skip connections."""
 
     epochs: int = Field(200, ge=1)
@@ -81,7 +82,7 @@ class ActionRecognition(_Sgd):
     train_clips: int | None = Field(None, ge=1, description="at most so many labelled clips; None is all")
 
 
-class Optimiser(_Data):
+class Optimiser(FrozenModel):
     """Which optimiser takes the steps; learning rate, weight decay and schedule are those of :class:`Settings`."""
 
     name: Literal["sgd", "adam", "adamw"] = "sgd"
@@ -89,7 +90,7 @@ class Optimiser(_Data):
     eps: float = Field(1e-8, gt=0, description="of Adam")
 
 
-class Detector(_Data):
+class Detector(FrozenModel):
     """A detector on an encoder, how it is trained and scored; the defaults are Detectron2's for 1x schedules.
 
     Sizes are in pixels, pixel means and deviations in grey levels of RGB.
@@ -135,7 +136,7 @@ class Detector(_Data):
     draws: int = Field(200, ge=2, description="samples of the test pictures behind an interval")
 
 
-class Speech(_Data):
+class Speech(FrozenModel):
     """How waveforms become log-mel spectrograms, and how random views of these are made."""
 
     rate: int = Field(16_000, ge=1000, description="samples a second")
@@ -149,7 +150,7 @@ class Speech(_Data):
     noise: float = Field(0.25, ge=0, description="Gaussian noise, in deviations of the spectrogram")
 
 
-class Text(_Data):
+class Text(FrozenModel):
     """How sentences are read and embedded; without ``model``, by a small BERT from scratch over hashed words."""
 
     model: str = Field("", description="folder of weights and tokenizer, by name below <data>/models, or a path")
@@ -164,14 +165,14 @@ class Text(_Data):
     deletion: float = Field(0.0, ge=0, lt=1, description="share of words that a random view leaves out")
 
 
-class Start(_Data):
+class Start(FrozenModel):
     """The encoders that training begins with: those of a row with these settings, after so many epochs of its own."""
 
     method: str
     epochs: int = Field(ge=1)
 
 
-class Settings(_Data):
+class Settings(FrozenModel):
     """Protocol of one run."""
 
     # data

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from contrastlab import escape, shipped
-from contrastlab.errors import reject
+from contrastlab.errors import check
 
 FOLDERS = (Path("runs"), *shipped.RESULTS)
 """Folders whose results are listed where none is named."""
@@ -33,8 +33,7 @@ def add_forms(parser: ArgumentParser, *, results: bool = False) -> None:
 def folders(argument: str, given: Sequence[str] | None) -> Sequence[str | Path]:
     """The folders that are asked for, which must exist, or the usual ones, which need not."""
     for folder in given or ():
-        if not Path(folder).is_dir():
-            raise reject(argument, folder, "a folder that exists")
+        check(Path(folder).is_dir(), argument, folder, "a folder that exists")
     return given or [folder for folder in FOLDERS if folder.is_dir()]
 
 

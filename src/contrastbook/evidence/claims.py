@@ -25,7 +25,7 @@ from contrastlab import escape, papers, shipped, tasks
 from contrastlab.errors import NotApplicableError, UnknownNameError
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report.numbers import signed
-from contrastlab.report.rows import RANDOM_LAB, Scores, rows_apart, scores
+from contrastlab.report.rows import RANDOM_LAB, Scores, scores
 from contrastlab.results import Result
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _claimed(plan: TablePlan, results: Sequence[Result]) -> Iterator[ClaimedDiff
 
 def _sign(plan: TablePlan, column: str, method: str, base: str, published: float) -> int:
     """Of a published difference; 0 where the numbers printed beside it say that it is none."""
-    apart = rows_apart(plan, column, method, base)
+    apart = plan.rows_apart(column, method, base)
     if apart is not None:
         spreads = [plan.published_sd(column, row) for row in (method, base)]
         within = all(spreads) and abs(published) < math.hypot(*(spread or 0.0 for spread in spreads))

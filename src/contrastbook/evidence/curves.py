@@ -25,7 +25,7 @@ MEASURES = {"nn1": "1-NN accuracy (%)", "loss": "loss (nats)"}
 def frame(plan: TablePlan, column: Column, results: Sequence[Result], profile: str) -> pd.DataFrame:
     """Method, label, seed, epoch (from 1), measure (of :data:`MEASURES`) and value of a table's runs in a column."""
     lines = []
-    for method in plan.methods:
+    for method in plan.rows:
         row = scores(plan, column, results, method, profile)
         for seed, curve in row.curves.items() if row else ():
             for point in curve:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from contrastlab import data, escape, methods, papers, report, results
+from contrastlab import data, escape, methods, papers, report
 from contrastlab.papers import TablePlan
 from contrastlab.results import Result
 
@@ -70,8 +70,7 @@ def neighbours(method: str) -> dict[str, tuple[str, ...]]:
 def commands(method: str) -> tuple[str, ...]:
     """What to type for the cell of ``method`` in each table that has it."""
     return tuple(
-        f"python -m contrastlab run {plan.paper}/{results.slug(plan.table)} \\\n"
-        f"  --rows {method} --dataset {next(iter(plan.datasets), 'cifar10')}"
+        f"python -m contrastlab run {plan.name} \\\n  --rows {method} --dataset {next(iter(plan.datasets), 'cifar10')}"
         for plan in _plans(method)
     )
 

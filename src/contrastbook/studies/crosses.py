@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 
 from contrastbook.studies import Row, Study, measure
-from contrastlab import data, methods, papers, reproduce, tasks
+from contrastlab import data, methods, papers, tasks
 from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import NotApplicableError, unknown
 from contrastlab.keys import Bank, InBatch, Queue
@@ -184,7 +184,7 @@ def study(
     settings = protocol(dataset, profile)
     config = {
         "dataset": dataset,
-        "data": reproduce.fingerprint(data.load(dataset, data_root)),
+        "data": data.items.fingerprint(data.load(dataset, data_root)),
         "recipe": recipe_of(name).override(settings.overrides).describe(),
         "settings": settings.model_dump(mode="json"),
         "seed": seed,

@@ -13,7 +13,7 @@ from contrastlab import negatives, papers
 from contrastlab.errors import reject
 from contrastlab.papers import TablePlan
 from contrastlab.report import interval, machine
-from contrastlab.results import Result, slug
+from contrastlab.results import Result
 
 PAIRS: Mapping[str, str] = {"IRing": "IR", "MoCoRing": "MoCo"}
 """Rows of Table 5a with a ring, and the row each is built on."""
@@ -52,7 +52,7 @@ def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile
     """
     plan.settings(dataset, next(iter(papers.REFERENCES)), profile)  # checks both names
     chosen = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]
-    rows = [name for name in plan.methods if plan.label(name) in {*PAIRS, *PAIRS.values()}]
+    rows = [name for name in plan.rows if plan.label(name) in {*PAIRS, *PAIRS.values()}]
     timed = {name: _timed(_of_table(plan, chosen, dataset, name, profile)) for name in rows}
     ratios = published()
     records = [_record(plan, name, timed, ratios, f"({profile})") for name in timed]
@@ -90,8 +90,7 @@ def _of_table(plan: TablePlan, results: Sequence[Result], dataset: str, method: 
     # a ring and its base are timed on the same work only if both were run as this table says, not as another one does
     mine = [r for r in results if r.method == method]
     today = {plan.setup(column, method, profile) for column in plan.select(dataset).values()}
-    table = f"{plan.paper}/{slug(plan.table)}"
-    return [r for r in mine if r.setup in today] or [r for r in mine if r.table == table]
+    return [r for r in mine if r.setup in today] or [r for r in mine if r.table == plan.name]
 
 
 def _timed(results: Sequence[Result]) -> list[Result]:

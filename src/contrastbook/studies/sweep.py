@@ -24,7 +24,7 @@ def frame(
     """Accuracy in percent, and bound on the information after the last epoch in nats, of each run and the untrained."""
     lines = []
     for name, column in plan.select(dataset, columns).items():
-        for method in (*plan.methods, plan.floor):
+        for method in (*plan.rows, plan.floor):
             row = report.scores(plan, column, results, method, profile)
             if row is None:
                 continue

@@ -19,9 +19,8 @@ from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
 from contrastlab import errors
 from contrastlab.data.annotated import load_own
 from contrastlab.data.image_readers import TORCHVISION, load_digits, load_folder, load_published

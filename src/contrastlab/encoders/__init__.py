@@ -1,8 +1,7 @@
 """Views to features and unit embeddings: backbones, heads, and trained encoders as files."""
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
 from contrastlab.encoders.encoder import Encoder, Head, Shared, build, build_for, features, named_layers, pooled_layers
 from contrastlab.encoders.export import load, save
 from contrastlab.encoders.foreign import register

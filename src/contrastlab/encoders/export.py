@@ -5,7 +5,7 @@ With several streams each name begins with its stream's: ``L.conv1.weight``. tor
 
     torchvision.models.resnet18().load_state_dict(safetensors.torch.load_file(path), strict=False)  # misses fc only
 
-``contrastlab export`` (:mod:`contrastlab.reproduce.export`) makes a folder of it for others, timm among them.
+``contrastlab export`` (:func:`contrastlab.reproduce.exchange.export`) makes a folder of it for others, timm among them.
 """
 
 from __future__ import annotations

@@ -8,14 +8,14 @@ Numbers are CSV files in ``tables/``; protocols are TOML files in ``protocols/``
     300
 """
 
-from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+import contrastlab.lab  # noqa: F401
 
-# isort: split
-from contrastlab.papers.profiles import SharedProfile, shared_profiles
-from contrastlab.papers.published import PAPERS, Entry, catalogue, plans, published, tables
+from contrastlab.papers.profiles import PROFILE_VARIABLE, SharedProfile, choose_profile, shared_profiles
+from contrastlab.papers.published import PAPERS, Entry, catalogue, parse_seeds, parse_target, plans, published, tables
 from contrastlab.papers.table_plan import REFERENCES, Column, TablePlan, parse_plan, plan
 
 __all__ = [
-    "PAPERS", "REFERENCES", "Column", "Entry", "SharedProfile", "TablePlan", "catalogue", "parse_plan",
-    "plan", "plans", "published", "shared_profiles", "tables",
+    "PAPERS", "PROFILE_VARIABLE", "REFERENCES", "Column", "Entry", "SharedProfile", "TablePlan", "catalogue",
+    "choose_profile", "parse_plan", "parse_seeds", "parse_target", "plan", "plans", "published", "shared_profiles",
+    "tables",
 ]  # fmt: skip

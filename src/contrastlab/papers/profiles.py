@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from contrastlab import errors
-from contrastlab.papers.published import FrozenModel, read_toml
+from contrastlab.papers.published import read_toml
 from contrastlab.papers.recipes import CHOICES, Facts, kinds
-from contrastlab.settings import Settings
+from contrastlab.settings import FrozenModel, Settings
 
 
 def _fields(changes: dict[str, Any]) -> dict[str, Any]:
@@ -63,11 +64,11 @@ class Scope(FrozenModel):
 
     def layers(self, recipe: Facts, dataset: str, modality: str) -> Iterator[dict[str, Any]]:
         """Changes for a recipe on a data set, later ones winning."""
-        inner = self.modality.get(modality, _NOTHING), self.dataset.get(dataset, _NOTHING)
+        inner = self.modality.get(modality, NOTHING), self.dataset.get(dataset, NOTHING)
         yield self.settings
         yield from (scope.settings for kind, scope in self.kinds.items() if recipe.is_a(*kind))
         yield from (scope.settings for scope in inner)
-        yield from (scope.method.get(recipe.name, _NOTHING).settings for scope in (self, *inner))
+        yield from (scope.method.get(recipe.name, NOTHING).settings for scope in (self, *inner))
 
     @property
     def methods(self) -> Iterator[str]:
@@ -77,7 +78,7 @@ class Scope(FrozenModel):
             yield from inner.method
 
 
-_NOTHING = Scope()
+NOTHING = Scope()
 
 
 class SharedProfile(Scope):
@@ -113,3 +114,21 @@ class SharedProfile(Scope):
 def shared_profiles() -> Mapping[str, SharedProfile]:
     """What each small profile changes in every protocol."""
     return {name: SharedProfile.model_validate(changes) for name, changes in read_toml("profiles.toml").items()}
+
+
+PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
+"""Environment variable that says what the profile ``auto`` is."""
+
+
+def choose_profile(profile: str, known: Sequence[str]) -> str:
+    """One of ``known``; ``auto`` is ``CONTRASTLAB_PROFILE``, else ``paper`` where there is a GPU, else ``laptop``."""
+    kind, stated = "profile", os.environ.get(PROFILE_VARIABLE)
+    if profile == "auto" and stated:
+        kind, profile = f"profile of the variable {PROFILE_VARIABLE}", stated
+    elif profile == "auto":
+        import torch
+
+        profile = "paper" if torch.cuda.is_available() else "laptop"
+    if profile not in known:
+        raise errors.unknown(kind, profile, ("auto", *known))
+    return profile

@@ -6,26 +6,20 @@ import csv
 import io
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from contrastlab import errors
-from contrastlab.results import slug
+from contrastlab.settings import FrozenModel
 
 if TYPE_CHECKING:
     import pandas as pd
 
 HERE = files("contrastlab.papers")
-
-
-class FrozenModel(BaseModel):
-    """Data that does not change and has no field unasked for."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def read_toml(*path: str) -> dict[str, Any]:
@@ -76,23 +70,26 @@ def published(paper: str, table: int | str) -> pd.DataFrame:
     """The numbers of a table, ``1`` or ``"5a"``: paper, table, row, column, value (accuracies: percent), std, note."""
     import pandas as pd
 
-    known = tables(paper)
-    if str(table) not in known:
-        raise errors.unknown(f"table of {paper}", str(table), known)
+    errors.check_name(f"table of {paper}", str(table), tables(paper))
     return pd.DataFrame(_lines(paper, str(table)))
 
 
-class Entry(FrozenModel):
-    """A published table or figure, and the notebook that makes it."""
+class Table(FrozenModel):
+    """A published table or figure."""
 
     paper: str
     table: str
-    notebook: str = Field("", description="path from the project's root; empty where there is none yet")
 
     @property
     def name(self) -> str:
-        """``ring/table1``."""
-        return f"{self.paper}/{slug(self.table)}"
+        """``ring/table5b``; a figure is called by its kind, ``vince/figure6``."""
+        return f"{self.paper}/{'' if self.table.startswith('figure') else 'table'}{self.table}"
+
+
+class Entry(Table):
+    """A published table or figure, and the notebook that makes it."""
+
+    notebook: str = Field("", description="path from the project's root; empty where there is none yet")
 
 
 def catalogue() -> tuple[Entry, ...]:
@@ -102,3 +99,27 @@ def catalogue() -> tuple[Entry, ...]:
     known, order = dict.fromkeys((*stems("tables", "csv"), *plans(), *notebooks)), list(PAPERS)
     keys = sorted(known, key=lambda key: (order.index(key[0]), key[1].startswith("figure")))
     return tuple(Entry(paper=paper, table=table, notebook=notebooks.get((paper, table), "")) for paper, table in keys)
+
+
+def parse_target(target: str) -> tuple[str, str]:
+    """``("ring", "1")`` from ``ring/table1``; an error names the notebook of what has no cells."""
+    entries = {entry.name: entry for entry in catalogue()}
+    entry, known = entries.get(target), {name for name, e in entries.items() if (e.paper, e.table) in plans()}
+    if entry is not None and target in known:
+        return entry.paper, entry.table
+    if entry is not None and entry.notebook:
+        made = f"{target} is made by {entry.notebook} and has no cells to run or show"
+        raise errors.ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
+    raise errors.unknown("table", target, known)
+
+
+def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
+    """Seeds from ``3``, ``"0,1,2"`` or a list, as papermill may pass them."""
+    parts = seeds.split(",") if isinstance(seeds, str) else seeds if isinstance(seeds, Iterable) else [seeds]
+    try:
+        numbers = tuple(dict.fromkeys(int(str(s)) for s in parts if str(s).strip()))
+    except (TypeError, ValueError):
+        numbers = ()
+    holds = numbers and min(numbers) >= 0 and max(numbers) < 2**32
+    errors.check(holds, "seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
+    return numbers

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from contrastlab.cache import Cache
-from contrastlab.papers.published import FrozenModel
+from contrastlab.settings import FrozenModel
 
 CHOICES = ("views", "keys", "negatives", "positives", "objective")
 """The five choices of a recipe."""

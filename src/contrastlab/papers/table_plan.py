@@ -13,10 +13,10 @@ from pydantic import Field, ValidationError, model_validator
 
 from contrastlab import errors, tasks
 from contrastlab.papers import recipes
-from contrastlab.papers.profiles import UNSEARCHED, Changes, Scope, check_known, shared_profiles
-from contrastlab.papers.published import HERE, PAPERS, FrozenModel, cells_of, plans, read_toml, stems
-from contrastlab.results import setup, slug
-from contrastlab.settings import Settings
+from contrastlab.papers.profiles import NOTHING, UNSEARCHED, Changes, Scope, check_known, shared_profiles
+from contrastlab.papers.published import HERE, PAPERS, Table, cells_of, plans, read_toml, stems
+from contrastlab.results import setup
+from contrastlab.settings import FrozenModel, Settings
 
 REFERENCES: Mapping[str, str] = {
     "ours/random": "random encoder",
@@ -27,7 +27,6 @@ REFERENCES: Mapping[str, str] = {
 
 _PAPER_PROFILE = "paper"
 _SCOPES = ("modality", "dataset", "method")
-_NOTHING = Scope()
 
 
 class Column(FrozenModel):
@@ -51,7 +50,7 @@ class Column(FrozenModel):
         return tasks.task_of(self.metric)
 
 
-class TablePlan(FrozenModel):
+class TablePlan(Table):
     """How one published table is made: its rows, columns and protocol.
 
     The settings of a cell are merged in this order, later ones winning field by field: ``settings`` < kinds of parts <
@@ -59,8 +58,6 @@ class TablePlan(FrozenModel):
     tables (``profiles.toml``) < ``profile``, each with the same order inside. Profile ``paper`` is the protocol itself.
     """
 
-    paper: str
-    table: str
     title: str
     claim: str
     metric: str = Field("linear", description="of the columns that name none")
@@ -114,11 +111,6 @@ class TablePlan(FrozenModel):
         return self
 
     @property
-    def name(self) -> str:
-        """``ring_table1``."""
-        return f"{self.paper}_{slug(self.table)}"
-
-    @property
     def heading(self) -> str:
         """``Table 1``, as the paper calls it."""
         return f"Figure {self.table[6:]}" if self.table.startswith("figure") else f"Table {self.table}"
@@ -132,11 +124,6 @@ class TablePlan(FrozenModel):
     def references(self) -> Mapping[str, str]:
         """The reference rows of ours beside the table's: none where the table prints an untrained row itself."""
         return REFERENCES if self.floor in REFERENCES else {}
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The rows, in the order printed."""
-        return tuple(self.rows)
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -156,10 +143,9 @@ class TablePlan(FrozenModel):
         self.check_dataset(dataset)
         kind = recipes.modality(dataset)
         if kind not in self.modalities:
-            raise errors.NotApplicableError(
-                f"{self.paper} {self.heading.lower()} has no column for data of {kind}s, such as {dataset}; it"
-                f" pre-trains on {' or '.join(f'{each}s' for each in self.modalities)}"
-            )
+            why = f"{self.paper} {self.heading.lower()} has no column for data of {kind}s, such as {dataset}"
+            trained_on = " or ".join(f"{each}s" for each in self.modalities)
+            raise errors.NotApplicableError(f"{why}; it pre-trains on {trained_on}")
         here = {name: column for name, column in self.columns.items() if column.data == dataset}
         if not self.columns:  # a figure that prints no numbers
             here = {dataset: Column(data=dataset, metric=self.metric)}
@@ -181,19 +167,23 @@ class TablePlan(FrozenModel):
     def profiles(self) -> tuple[str, ...]:
         """Names of the profiles, ``paper`` included."""
         small = dict.fromkeys((*shared_profiles(), *self.profile))
-        small.pop(_PAPER_PROFILE, None)
-        return (*small, _PAPER_PROFILE)
+        return (*(name for name in small if name != _PAPER_PROFILE), _PAPER_PROFILE)
 
     def with_rows(self, methods: Iterable[str]) -> TablePlan:
         """The plan with further rows, which the paper does not print."""
         new = {name: "" for name in methods if name not in self.rows and name not in REFERENCES}
         return self.model_copy(update={"rows": {**self.rows, **new}}) if new else self
 
-    def resolve(self, method: str) -> str:
+    def find(self, method: str) -> str | None:
         """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``."""
-        for full in (method, f"{self.paper}/{method}", f"ours/{method}"):
-            if full in self.rows or full in REFERENCES:
-                return full
+        every = (method, f"{self.paper}/{method}", f"ours/{method}")
+        return next((full for full in every if full in self.rows or full in REFERENCES), None)
+
+    def resolve(self, method: str) -> str:
+        """:meth:`find`, which must find one."""
+        full = self.find(method)
+        if full is not None:
+            return full
         # short names: a slip in "irng" is nearer to "iring" than to "ring/iring"
         short = [name.rpartition("/")[2] for name in (*self.rows, *REFERENCES)]
         raise errors.unknown(f"method of {self.paper} table {self.table}", method.rpartition("/")[2], short)
@@ -205,7 +195,7 @@ class TablePlan(FrozenModel):
         if not names:
             raise errors.reject("methods", methods, f"'all' or some of {', '.join(self.rows)}")
         if names == ["all"]:
-            return self.methods
+            return tuple(self.rows)
         return tuple(dict.fromkeys(self.resolve(name) for name in names))
 
     def label(self, method: str) -> str:
@@ -222,7 +212,7 @@ class TablePlan(FrozenModel):
         errors.check_name("profile", profile, self.profiles)
         self.check_dataset(dataset)
         recipe, kind = recipes.facts(method), recipes.modality(dataset)
-        scopes = (self.protocol, shared_profiles().get(profile, _NOTHING), self.profile.get(profile, _NOTHING))
+        scopes = (self.protocol, shared_profiles().get(profile, NOTHING), self.profile.get(profile, NOTHING))
         layers = (layer for scope in scopes for layer in scope.layers(recipe, dataset, kind))
         return Settings().override(*layers, column.settings if column is not None else {})
 
@@ -235,9 +225,9 @@ class TablePlan(FrozenModel):
 
     def search(self, dataset: str, method: str, profile: str) -> str:
         """The recorded search that chose a row's settings, if any: the data set's, the table's or the profile's."""
-        chosen = self.profile.get(profile, _NOTHING)
-        here = chosen.dataset.get(dataset, _NOTHING)
-        own = here.method.get(self.resolve(method), _NOTHING).search or here.search or chosen.search
+        chosen = self.profile.get(profile, NOTHING)
+        here = chosen.dataset.get(dataset, NOTHING)
+        own = here.method.get(self.resolve(method), NOTHING).search or here.search or chosen.search
         if own or profile not in shared_profiles() or recipes.modality(dataset) != "image":
             return "" if own == UNSEARCHED else own
         return shared_profiles()[profile].chosen_by(recipes.facts(self.resolve(method)))
@@ -250,18 +240,16 @@ class TablePlan(FrozenModel):
 
     def published_value(self, column: str, method: str) -> float | None:
         """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""
-        cell = self._cell(column, self.rows.get(self.resolve(method), ""))
-        return None if cell is None else float(cell["value"])
+        return self._cell(column, self.rows.get(self.resolve(method), "")).get("value")
 
     def published_sd(self, column: str, method: str) -> float | None:
         """The standard deviation printed beside it; ``None`` where there is none."""
-        cell = self._cell(column, self.rows.get(self.resolve(method), ""))
-        return None if cell is None or math.isnan(cell["std"]) else float(cell["std"])
+        sd: float = self._cell(column, self.rows.get(self.resolve(method), "")).get("std", math.nan)
+        return None if math.isnan(sd) else sd
 
     def published_note(self, column: str, method: str) -> str:
         """What was noted beside the printed number when it was transcribed."""
-        cell = self._cell(column, self.rows.get(self.resolve(method), ""))
-        return "" if cell is None else str(cell["note"])
+        return self._cell(column, self.rows.get(self.resolve(method), "")).get("note", "")
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:
@@ -276,24 +264,27 @@ class TablePlan(FrozenModel):
         if base == self.pairs.get(method):
             for name in ("base", self.rows.get(base, "")):
                 printed = self._cell(column, f"{self.rows.get(method, '')} minus {name} (printed)")
-                if printed is not None:
-                    return float(printed["value"]), "printed"
+                if printed:
+                    return printed["value"], "printed"
+        apart = self.rows_apart(column, method, base)
+        return (None, "") if apart is None else (round(apart, 6), "derived")
+
+    def rows_apart(self, column: str, method: str, base: str) -> float | None:
+        """The difference of two printed rows, whatever is printed as such; ``None`` where a row is not printed."""
         high, low = (self.published_value(column, name) for name in (method, base))
-        if high is None or low is None:
-            return None, ""
-        return round(high - low, 6), "derived"
+        return None if high is None or low is None else high - low
 
     def claimed_sign(self, method: str, base: str) -> int | None:
         """What the paper says in words of a pair, in full: +1 or -1, or 0 for equally good; ``None``: nothing."""
         return {"+": 1, "-": -1, "0": 0}.get(self.signs.get(method, "") if self.pairs.get(method) == base else "")
 
-    def _cell(self, name: str, row: str) -> Mapping[str, Any] | None:
+    def _cell(self, name: str, row: str) -> Mapping[str, Any]:
         if not row or name not in self.columns or not self.columns[name].printed:
-            return None
+            return {}
         row, column = row + self.columns[name].suffix, self.columns[name].published
         if not column:
             row, _, column = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
-        return cells_of(self.paper, self.table).get((column, row) if self.transposed else (row, column))
+        return cells_of(self.paper, self.table).get((column, row) if self.transposed else (row, column), {})
 
 
 def parse_plan(text: str, name: str) -> TablePlan:

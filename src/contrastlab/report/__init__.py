@@ -10,38 +10,33 @@ from collections.abc import Iterable
 
 from contrastlab.papers import TablePlan
 from contrastlab.report.numbers import Estimate, interval, machine, origin
-from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
+from contrastlab.report.rows import RANDOM, Row, Unavailable, make, scores, shared_note
 from contrastlab.report.show import Lines, Report, Reports, image
 from contrastlab.report.stored import PROFILES, BestEvidence, Evidence, best_first, evidence
 from contrastlab.results import Result
 
 __all__ = [
-    "PROFILES", "RANDOM", "RANDOM_LAB", "SUPERVISED", "BestEvidence", "Estimate", "Evidence", "Lines", "Report",
-    "Reports", "Row", "Unavailable", "best_first", "columns", "evidence", "image", "interval", "machine", "origin",
-    "scores", "table",
+    "PROFILES", "BestEvidence", "Estimate", "Evidence", "Lines", "Report", "Reports", "Row", "Unavailable",
+    "best_first", "columns", "evidence", "image", "interval", "machine", "origin", "scores", "table",
 ]  # fmt: skip
 
 
 def table(
-    plan: TablePlan,
-    results: Iterable[Result],
-    dataset: str,
-    profile: str,
-    *,
-    column: str | None = None,
-    unavailable: Iterable[Unavailable] = (),
+    plan: TablePlan, results: Iterable[Result | Unavailable], dataset: str, profile: str, *, column: str | None = None
 ) -> Report:
     """Published beside measured for one column in one profile; by default the first that the data set fills.
 
     Results of other data, another profile or row are left aside, so a whole folder may be given. If a row was run under
-    several configurations, today's counts, else the newest, and a note says that others were left out.
+    several configurations, today's counts, else the newest, and a note says that others were left out. Reasons why a
+    row is ``Unavailable`` are of this column.
     """
     plan.settings(dataset, RANDOM, profile)  # checks both names
     chosen = plan.select(dataset, "all" if column is None else [column])
     name, asked = next(iter(chosen.items()))
     printed = "" if asked.stands_for else name  # a paper's numbers are of its own data
-    missing = {plan.resolve(u.method): u.reason for u in unavailable}
-    rows, cells = make(plan, printed, asked, list(results), profile, missing)
+    given = list(results)
+    missing = {plan.resolve(each.method): each.reason for each in given if isinstance(each, Unavailable)}
+    rows, cells = make(plan, printed, asked, [r for r in given if isinstance(r, Result)], profile, missing)
     data_notes = {cell.data_note for cell in cells if cell.data_note}
     return Report(plan, name, asked, profile, tuple(rows), "; ".join(sorted(data_notes)), shared_note(plan, printed))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contrastlab.errors import reject
+from contrastlab.errors import check
 from contrastlab.results import Result
 
 
@@ -50,8 +50,7 @@ class Estimate:
 
 def interval(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and 95 % half-width of the Student t interval; the half-width of a single value is ``None``."""
-    if not values:
-        raise reject("values", list(values), "at least one number")
+    check(values, "values", list(values), "at least one number")
     n = len(values)
     mean = math.fsum(values) / n
     if n == 1:
@@ -67,8 +66,7 @@ def machine(result: Result) -> str:
 
 def origin(results: Sequence[Result]) -> str:
     """Where results come from, in one sentence: seeds, days, code, packages, machine and time."""
-    if not results:
-        raise reject("results", [], "at least one stored result")
+    check(results, "results", [], "at least one stored result")
     where = [r.provenance for r in results]
     days = sorted({p.finished.date().isoformat() for p in where})
     commits = sorted({(p.git_commit or "no commit")[:9] + "+" * bool(p.git_dirty) for p in where})

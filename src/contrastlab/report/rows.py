@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from contrastlab import tasks
-from contrastlab.errors import reject
+from contrastlab.errors import check
 from contrastlab.papers import REFERENCES, Column, TablePlan
 from contrastlab.report.numbers import Estimate, interval, signed
-from contrastlab.results import FOREIGN, UNTRAINED, Result, digest, slug
+from contrastlab.results import FOREIGN, UNTRAINED, Result, digest
 from contrastlab.tasks import Metric
 
-RANDOM, RANDOM_LAB, SUPERVISED = REFERENCES
+RANDOM, RANDOM_LAB, _ = REFERENCES
 PRETRAINED = "pretrained network as loaded"
 TRAINING = {
     "loss": "loss", "mi_bound": "bound", "alignment": "alignment", "uniformity": "uniformity",
@@ -110,7 +110,7 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     here.sort(key=lambda r: r.provenance.finished)
     expected = plan.setup(column, method, profile)
     apart = any(each.settings for each in plan.columns.values())
-    own = [r for r in here if r.method == method and r.table == f"{plan.paper}/{slug(plan.table)}" and not apart]
+    own = [r for r in here if r.method == method and r.table == plan.name and not apart]
     mine, notes = [r for r in here if r.setup == expected], []
     if not mine and own:
         mine = [r for r in own if r.setup == own[-1].setup]
@@ -130,8 +130,7 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
 def _together(metric: Metric, same: Sequence[Result], note: str) -> Scores:
     """Results of one configuration as one row's, the newest last."""
     newest, sizes = same[-1], {result.items for result in same}
-    if len(sizes) > 1:
-        raise reject("items", sorted(sizes), f"one number for all seeds of {newest.method}")
+    check(len(sizes) == 1, "items", sorted(sizes), f"one number for all seeds of {newest.method}")
     widths = [r.half_widths[metric.name] for r in same if metric.name in r.half_widths]
     half_width = math.sqrt(math.fsum(w * w for w in widths) / len(widths)) if widths else None
     made, views = newest.provenance, newest.recipe.get("views") or {}
@@ -142,12 +141,6 @@ def _together(metric: Metric, same: Sequence[Result], note: str) -> Scores:
         made.data_note, split, half_width, newest.precision,
         {r.seed: r.curve for r in same if r.curve}, math.fsum(cost) / len(cost),
     )  # fmt: skip
-
-
-def rows_apart(plan: TablePlan, column: str, method: str, base: str) -> float | None:
-    """The difference of two printed rows, whatever is printed as such; ``None`` where a row is not printed."""
-    high, low = (plan.published_value(column, row) for row in (method, base))
-    return None if high is None or low is None else high - low
 
 
 def _with_numbers(row: Row, cell: Scores, floor: Scores | None) -> Row:
@@ -171,7 +164,7 @@ def make(
 
     ``printed`` names the column of the published numbers; ``missing`` says of a row why it cannot be computed.
     """
-    cells = {row: scores(plan, column, results, row, profile) for row in (*plan.methods, *plan.references)}
+    cells = {row: scores(plan, column, results, row, profile) for row in (*plan.rows, *plan.references)}
     # data without colours have one untrained encoder, whichever row asks for it
     alike = RANDOM_LAB in cells and len({plan.setup(column, row, profile) for row in (RANDOM, RANDOM_LAB)}) == 1
     shared, rows = shared_note(plan, printed), []
@@ -201,10 +194,8 @@ def foreign_rows(plan: TablePlan, column: Column, results: Sequence[Result], pro
     settings = plan.settings(column.data, plan.floor, profile, column)
     asked = digest(tasks.get(column.task, settings).identity())
     where, metric = (column.on or column.data, profile, column.task, asked), tasks.metric(column.metric)
-    here = [
-        r for r in results if r.method.startswith(FOREIGN) and metric.name in r.metrics
-        and (r.dataset, r.profile, r.task, digest(r.task_config)) == where
-    ]  # fmt: skip
+    foreign = (r for r in results if r.method.startswith(FOREIGN) and metric.name in r.metrics)
+    here = [r for r in foreign if (r.dataset, r.profile, r.task, digest(r.task_config)) == where]
     newest = {r.config_hash: r for r in sorted(here, key=lambda r: r.provenance.finished)}.values()
     floors = {_network(r): r for r in newest if r.recipe["foreign"]["weights"].startswith(UNTRAINED)}
     rows = []
@@ -229,7 +220,7 @@ def _gain(
 ) -> Row:  # fmt: skip
     published, derived = plan.published_difference(printed, method)
     note = "published difference derived from the two rows" if derived == "derived" else ""
-    apart = rows_apart(plan, printed, method, base)
+    apart = plan.rows_apart(printed, method, base)
     if published is not None and apart is not None and published * apart < 0:
         note = f"the two printed rows differ by {signed(apart, 1, sign=True)}"
     label = f"{plan.label(method)} − {plan.label(base)}"
@@ -248,6 +239,6 @@ def _gain(
 
 def shared_note(plan: TablePlan, name: str) -> str:
     """What is noted of every printed number of a column alike."""
-    printed = [method for method in plan.methods if plan.published_value(name, method) is not None]
+    printed = [method for method in plan.rows if plan.published_value(name, method) is not None]
     notes = [plan.published_note(name, method) for method in printed]
     return notes[0] if len(notes) > 1 and len(set(notes)) == 1 else ""

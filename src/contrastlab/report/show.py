@@ -73,11 +73,8 @@ def effect(label: str, gain: Estimate, unit: str) -> str:
 
 def agreement(run: Iterable[tuple[Row, Estimate]], unit: str) -> list[str]:
     """How many published numbers lie inside our intervals."""
-    gaps = [
-        (row.label, number.mean - row.published, number.half_width)
-        for row, number in run
-        if row.published is not None and number.half_width is not None
-    ]
+    gaps = [(row.label, row.difference, number.half_width) for row, number in run
+            if row.difference is not None and number.half_width is not None]  # fmt: skip
     if not gaps:
         return ["No row has both a published number and an interval of ours, so agreement is not judged."]
     outside = [f"{label} ({gap:+.1f})" for label, gap, half in gaps if abs(gap) > half]
@@ -102,10 +99,8 @@ def framed(caption: str, banner: str, texts: pd.DataFrame, remarks: Iterable[str
     body = texts.to_html(classes="published-measured", border=0, index_names=False)
     caption = escape.html(caption)
     # the caption is beside the table's box, so that it stays in sight where the box is scrolled
-    body = (
-        f'<figure class="published-measured {escape.LITERAL}"><figcaption>{caption}</figcaption>'
-        f'<div tabindex="0" role="region" aria-label="{caption}">{body}</div></figure>'
-    )
+    body = f'<figcaption>{caption}</figcaption><div tabindex="0" role="region" aria-label="{caption}">{body}</div>'
+    body = f'<figure class="published-measured {escape.LITERAL}">{body}</figure>'
     words = "".join(f"<li>{escape.html(line)}</li>" for line in remarks)
     return f'{banner}{body}<ul class="{escape.LITERAL}">{words}</ul>'
 
@@ -224,11 +219,10 @@ class Report:
             if row.status and row.kind != "difference":
                 by_reason.setdefault(row.status, []).append(row.label)
         return Lines(
-            f"Not run: {listed(labels)}."
-            if status == "not run"
-            else f"Not possible here: {listed(labels)} ({status.removeprefix('n/a: ').rstrip('.')})."
+            f"Not run: {listed(labels)}." if status == "not run" else
+            f"Not possible here: {listed(labels)} ({status.removeprefix('n/a: ').rstrip('.')})."
             for status, labels in by_reason.items()
-        )
+        )  # fmt: skip
 
     @property
     def remarks(self) -> Lines:
@@ -243,17 +237,14 @@ class Report:
 
         here, published = f"({self.profile})", "published" if self.comparable else "published (paper protocol)"
         gap = "measured − published"
-        records = [
-            {
-                "method": row.method, "row": row.label, "kind": row.kind, published: row.published,
-                f"measured {here}": (m := row.measured) and m.mean, f"95 % half-width {here}": m and m.half_width,
-                f"seeds {here}": m.seeds if m else 0, f"sampling half-width {here}": m and m.sampling,
-                **({gap: row.difference} if self.comparable else {}),
-                f"vs random {here}": row.versus_random, f"above random {here}": row.above_random,
-                "note": join(row.status, row.note),
-            }
-            for row in self.rows
-        ]  # fmt: skip
+        records = [{
+            "method": row.method, "row": row.label, "kind": row.kind, published: row.published,
+            f"measured {here}": (m := row.measured) and m.mean, f"95 % half-width {here}": m and m.half_width,
+            f"seeds {here}": m.seeds if m else 0, f"sampling half-width {here}": m and m.sampling,
+            **({gap: row.difference} if self.comparable else {}),
+            f"vs random {here}": row.versus_random, f"above random {here}": row.above_random,
+            "note": join(row.status, row.note),
+        } for row in self.rows]  # fmt: skip
         frame = pd.DataFrame.from_records(records)
         number = [f"{name} {here}" for name in ("measured", "95 % half-width", "sampling half-width", "vs random")]
         return frame.astype({column: "float64" for column in (published, gap, *number) if column in frame})
@@ -332,13 +323,9 @@ class Report:
 
     def check(self, rows: str | Sequence[str] = "all") -> None:
         """Refuse a table where some of ``rows`` have neither a number in the metric's range nor a reason."""
-        lines, metric = {row.method: row for row in self.rows}, self.metric
-        bad = [
-            name
-            for name in dict.fromkeys((*self.plan.resolve_all(rows), self.plan.floor))
-            if not lines[name].status.startswith("n/a")
-            and ((m := lines[name].measured) is None or not metric.low <= m.mean <= metric.high)
-        ]
+        asked, metric = {*self.plan.resolve_all(rows), self.plan.floor}, self.metric
+        without = [row for row in self.rows if row.method in asked and not row.status.startswith("n/a")]
+        bad = [row.method for row in without if not row.measured or not metric.low <= row.measured.mean <= metric.high]
         if bad:
             raise ContrastLabError(f"{self.caption} No number and no reason: {', '.join(bad)}")
 
@@ -413,10 +400,6 @@ class Report:
         figure.set_label(self.alt)
         return figure
 
-    def figure_html(self) -> str:
-        """The figure as an ``<img>`` with its alternative text."""
-        return image(self.figure())
-
 
 def _joined(method: str, between: str) -> Callable[..., str]:
     """A method of :class:`Report` as one of :class:`Reports`: what each report says."""
@@ -437,7 +420,6 @@ class Reports:
     whole = _joined("whole", "\n\n")
     training = _joined("training", "\n")
     markdown = _repr_markdown_ = _joined("markdown", "\n")
-    figure_html = _joined("figure_html", "")
     __repr__ = _joined("__repr__", "\n\n")
 
     def page(self) -> str:

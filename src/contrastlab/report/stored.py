@@ -8,7 +8,7 @@ from functools import cache
 
 from contrastlab import escape, papers
 from contrastlab.errors import NotApplicableError
-from contrastlab.papers import Entry
+from contrastlab.papers.published import Table
 from contrastlab.report.show import Report, Reports
 from contrastlab.results import Result
 
@@ -31,11 +31,11 @@ class Evidence:
         return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
 
 
-def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
+def evidence(table: Table, stored: Iterable[Result]) -> tuple[Evidence, ...]:
     """What is stored of a table among results of any tables, also those that were first computed for another one."""
-    if (entry.paper, entry.table) not in papers.plans():
+    if (table.paper, table.table) not in papers.plans():
         return ()
-    plan = papers.plan(entry.paper, entry.table)
+    plan = papers.plan(table.paper, table.table)
     found: dict[tuple[str, str], dict[str, set[int]]] = {}
 
     @cache
@@ -48,15 +48,12 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
     for r in stored:
         if r.method not in plan.rows or r.profile not in plan.profiles:
             continue
-        if r.table == entry.name or r.setup in setups(r.dataset, r.method, r.profile):
+        if r.table == plan.name or r.setup in setups(r.dataset, r.method, r.profile):
             found.setdefault((r.dataset, r.profile), {}).setdefault(r.method, set()).add(r.seed)
-    printed = {
-        column.data
-        for name, column in plan.columns.items()
-        if any(plan.published_value(name, row) is not None for row in plan.rows)
-    }
+    printed = {column.data for name, column in plan.columns.items()
+               if any(plan.published_value(name, row) is not None for row in plan.rows)}  # fmt: skip
     return tuple(
-        Evidence(dataset, profile, len(rows), len(plan.methods), max(map(len, rows.values())), dataset in printed)
+        Evidence(dataset, profile, len(rows), len(plan.rows), max(map(len, rows.values())), dataset in printed)
         for (dataset, profile), rows in sorted(found.items())
     )
 
@@ -79,10 +76,8 @@ class BestEvidence:
     def line(self) -> str:
         """The rest, or how to compute what is missing."""
         if self.best is None:
-            return (
-                f"No result of {self.name} is kept yet. This computes some: "
-                f"contrastlab run {self.name} --profile laptop --seeds 0,1,2 --out results"
-            )
+            command = f"contrastlab run {self.name} --profile laptop --seeds 0,1,2 --out results"
+            return f"No result of {self.name} is kept yet. This computes some: {command}"
         others = "; ".join(f"{each} ({each.profile})" for each in self.others)
         return f"Kept as well: {others}." if others else ""
 

@@ -24,7 +24,7 @@ from contrastlab.pretrain.schedule import precision
 from contrastlab.report import Unavailable
 from contrastlab.reproduce.execution import Execution
 from contrastlab.reproduce.run import Run
-from contrastlab.results import Result, slug
+from contrastlab.results import Result
 from contrastlab.seeds import derive
 from contrastlab.settings import Settings
 
@@ -75,25 +75,18 @@ class Cell:
         own, on = splits
         self.recipe.views.channels(own.pretrain.channels)
         self.task.check(on)
-        settings, images = self.settings, len(own.pretrain)
-        if self.recipe.keys is not None and settings.batch_size > min(images, settings.train_images or images):
-            raise NotApplicableError(
-                f"profile {self.profile} trains with batches of {settings.batch_size}, and {self.column.data} has"
-                f" {images} images"
-            )
+        size, images = self.settings.batch_size, len(own.pretrain)
+        if self.recipe.keys is not None and size > min(images, self.settings.train_images or images):
+            batches = f"profile {self.profile} trains with batches of {size}"
+            raise NotApplicableError(f"{batches}, and {self.column.data} has {images} images")
 
-    def stored(self, execution: Execution, splits: tuple[Splits, Splits] | None = None) -> Result | None:
+    def stored(self, execution: Execution, splits: tuple[Splits, Splits]) -> Result | None:
         """The result in the first folder that has it, computed with today's settings, recipe and data."""
-        data_ = data_hash(*(splits or self.data(execution)))
-        hash_ = results.whole_hash(self.setup, data_, self.recipe.describe(), keys.world()[1])
-        for root in (execution.out_dir, *execution.read_also):
-            known = results.look_up(
-                root, dataset=self.column.data, profile=self.profile, method=self.method, seed=self.seed,
-                task=self.column.task, hash_=hash_, on=self.column.on,
-            )  # fmt: skip
-            if known is not None:
-                return known
-        return None
+        hash_ = results.whole_hash(self.setup, data_hash(*splits), self.recipe.describe(), keys.world()[1])
+        return results.look_up(
+            (execution.out_dir, *execution.read_also), dataset=self.column.data, profile=self.profile, seed=self.seed,
+            method=self.method, task=self.column.task, hash_=hash_, on=self.column.on,
+        )  # fmt: skip
 
     def run(self, execution: Execution, *, wait: bool = True, log: Log) -> Result | Unavailable:
         """The result, read or computed, or why there is none; ``wait=False``: ``BusyError`` if another computes it."""
@@ -146,7 +139,7 @@ class Cell:
         with decoders((execution.speed or Speed()).workers * fabric.world_size):  # this process scores for all
             measured = self.task.score(trained.encoders, setting)
         result = Result(
-            table=f"{self.plan.paper}/{slug(self.plan.table)}", dataset=self.column.data, on=self.column.on,
+            table=self.plan.name, dataset=self.column.data, on=self.column.on,
             method=self.method, seed=self.seed, profile=self.profile, recipe=run.recipe.describe(),
             curve=trained.history, precision=precision(run.settings.precision, execution.accelerator),
             provenance=clock.read(

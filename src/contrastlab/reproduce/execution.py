@@ -19,7 +19,7 @@ import torch
 
 from contrastlab import shipped
 from contrastlab.data.limits import own_path
-from contrastlab.errors import DeviceError, check_choice, check_flag, check_integer, is_integer, reject
+from contrastlab.errors import DeviceError, check, check_choice, check_flag, check_integer, is_integer
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.progress import signals
 from contrastlab.pretrain.schedule import precision, warnings_only
@@ -54,17 +54,15 @@ class Execution:
 
     def __post_init__(self) -> None:
         check_flag("resume", self.resume)
-        if self.devices != "auto" and not is_integer(self.devices):
-            raise reject("devices", self.devices, "a number of at least 1, or 'auto'")
+        devices, minutes = self.devices, self.max_minutes
+        check(devices == "auto" or is_integer(devices), "devices", devices, "a number of at least 1, or 'auto'")
         check_integer("num_nodes", self.num_nodes)
         check_choice("accelerator", self.accelerator, ("auto", "cpu", "cuda", "gpu"))
         if self.accelerator in ("cuda", "gpu") and not torch.cuda.is_available():
             raise DeviceError(f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto, cpu")
         check_choice("strategy", self.strategy, ("auto", "ddp"))
-        if own_path("out_dir", self.out_dir).is_file():
-            raise reject("out_dir", str(self.out_dir), "a folder")
-        if self.max_minutes is not None and not self.max_minutes >= 0:
-            raise reject("max_minutes", self.max_minutes, "None, or minutes of at least 0")
+        check(not own_path("out_dir", self.out_dir).is_file(), "out_dir", str(self.out_dir), "a folder")
+        check(minutes is None or minutes >= 0, "max_minutes", minutes, "None, or minutes of at least 0")
 
     @property
     def one_process(self) -> bool:
@@ -88,10 +86,9 @@ class Execution:
                 fabric = Fabric(strategy=self.strategy, **options)
                 launcher: Any = fabric.strategy.launcher
                 if launcher is not None and launcher.is_interactive_compatible:
-                    raise DeviceError(
-                        f"devices={self.devices!r}: several devices for one cell need processes of their own, which a"
-                        " notebook cannot start; accepted here is 1, or contrastlab run … --devices in a terminal"
-                    )
+                    several = f"devices={self.devices!r}: several devices for one cell need processes of their own"
+                    here = "accepted here is 1, or contrastlab run … --devices in a terminal"
+                    raise DeviceError(f"{several}, which a notebook cannot start; {here}")
                 if isinstance(fabric.strategy, DDPStrategy):
                     fabric = Fabric(strategy=DDPStrategy(timeout=COLLECTIVE_TIMEOUT), **options)
                 if os.environ.get("LOCAL_RANK", "0") != "0":

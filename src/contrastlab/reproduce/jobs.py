@@ -127,20 +127,16 @@ def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log)
         ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=state) as pool,
     ):
         pending: dict[Future[list[Answer] | None], list[Cell]] = {}
-
-        def submit(group: list[Cell], wait: bool) -> None:
-            pending[pool.submit(_work, group, wait)] = group
-
         try:
             for group in groups:
-                submit(group, False)
+                pending[pool.submit(_work, group, False)] = group
             while pending:
                 ready, _ = wait(pending, return_when=FIRST_COMPLETED)
                 for future in ready:
                     group = pending.pop(future)
                     answers = future.result()
                     if answers is None:  # another process has it: ask again, behind all others, and wait
-                        submit(group, True)
+                        pending[pool.submit(_work, group, True)] = group
                     else:
                         done |= dict(zip(group, answers, strict=True))
                         finished(len(group))

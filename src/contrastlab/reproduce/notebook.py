@@ -17,9 +17,8 @@ from typing import Any
 from torch import nn
 
 from contrastlab import escape, files, papers, report, results, shipped
-from contrastlab.errors import ContrastLabError, UnknownNameError, check_name, reject, unknown
+from contrastlab.errors import ContrastLabError, check, check_name, unknown
 from contrastlab.papers import REFERENCES, TablePlan
-from contrastlab.reproduce.arguments import choose_profile, parse_seeds
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.execution import Execution
 from contrastlab.reproduce.run import Run
@@ -117,7 +116,7 @@ class Notebook(Study):
         plan, names = self.plan(number), _names(self.parameters["rows"])
         if len(self.plans) == 1 or names == ["all"]:
             return plan.resolve_all(names)
-        return tuple(dict.fromkeys(plan.resolve(name) for name in names if _has(plan, name)))
+        return tuple(dict.fromkeys(full for name in names if (full := plan.find(name))))
 
     def run(self, number: int | str | None = None, **changes: Any) -> Made:
         """:func:`contrastlab.reproduce.table` with the parameters and ``changes``; only read if no row is asked for."""
@@ -136,10 +135,9 @@ class Notebook(Study):
     def kept(self, number: int | str | None = None) -> report.BestEvidence:
         """The best evidence that the project keeps for a table; smoke runs are none."""
         plan = self.plan(number)
-        entry = papers.Entry(paper=plan.paper, table=plan.table, notebook="")
-        ranked = report.best_first(report.evidence(entry, results.find(self.read_also)))
+        ranked = report.best_first(report.evidence(plan, results.find(self.read_also)))
         best = self.stored(ranked[0].dataset, ranked[0].profile, number) if ranked else None
-        return report.BestEvidence(entry.name, best, tuple(ranked[1:]))
+        return report.BestEvidence(plan.name, best, tuple(ranked[1:]))
 
     def _read(self, folders: Sequence[Path], plan: TablePlan, dataset: str, profile: str) -> Made:
         here = results.find(folders, dataset=dataset, profile=profile)
@@ -167,14 +165,6 @@ def _names(rows: Any) -> list[str]:
     return [str(name).strip() for name in parts if str(name).strip()]
 
 
-def _has(plan: TablePlan, name: str) -> bool:
-    try:
-        plan.resolve(name)
-    except UnknownNameError:
-        return False
-    return True
-
-
 def write(target: str, to: Path | None = None) -> Path:
     """Write the notebook of a table (``ring/table1``) or one by name, without outputs, to a new file or a folder."""
     of_tables = {entry.name: Path(entry.notebook).stem for entry in papers.catalogue() if entry.notebook}
@@ -182,10 +172,8 @@ def write(target: str, to: Path | None = None) -> Path:
     check_name("table with a notebook", target, known)
     to = Path() if to is None else to
     path = to / f"{known[target]}.ipynb" if to.is_dir() else to
-    if path.suffix != ".ipynb":
-        raise reject("to", str(to), "a file that ends in .ipynb, or a folder that is there")
-    if path.exists():
-        raise reject("to", str(path), "a file that is not there yet; nothing was overwritten")
+    check(path.suffix == ".ipynb", "to", str(to), "a file that ends in .ipynb, or a folder that is there")
+    check(not path.exists(), "to", str(path), "a file that is not there yet; nothing was overwritten")
     document = shipped.notebook(known[target])
     return files.write_whole(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
@@ -203,24 +191,19 @@ def open(
 ) -> Notebook:
     """Check a notebook's parameters and resolve them.
 
-    Args:
-        paper: short name.
-        table: number, or ``figure2``; several where one notebook shows several tables of a paper.
-        namespace: ``globals()`` after the cell of parameters and the imports.
-        also: parameters of this notebook alone.
+    ``table`` is a number, or ``figure2``; several where one notebook shows several tables of a paper. ``namespace`` is
+    ``globals()`` after the cell of parameters and the imports. ``also`` names parameters of this notebook alone.
     """
     numbers = [table] if isinstance(table, int | str) else list(table)
-    if not numbers:
-        raise reject("table", table, "at least one table")
+    check(numbers, "table", table, "at least one table")
     plans = {str(number): papers.plan(paper, number) for number in numbers}
     first = next(iter(plans.values()))
-    resolved = _resolved(f"{paper}/{results.slug(first.table)}", namespace, first.profiles, also)
+    resolved = _resolved(first.name, namespace, first.profiles, also)
     made, parameters = Notebook(**resolved, plans=plans), resolved["parameters"]
     names = _names(parameters["rows"])
-    if not names:
-        raise reject("rows", parameters["rows"], "'all', or names of rows")
+    check(names, "rows", parameters["rows"], "'all', or names of rows")
     for name in names:
-        if name != "all" and not any(_has(plan, name) for plan in plans.values()):
+        if name != "all" and not any(plan.find(name) for plan in plans.values()):
             short = [known.rpartition("/")[2] for plan in plans.values() for known in (*plan.rows, *REFERENCES)]
             raise unknown(f"row of {made.name}", name, dict.fromkeys(short))
     for plan in plans.values():
@@ -233,8 +216,8 @@ def _resolved(name: str, namespace: Mapping[str, Any], profiles: Sequence[str], 
     given, here = check_parameters(namespace, also), Path.cwd()
     root = next((path for path in (here, *here.parents) if (path / "pyproject.toml").exists()), here)
     return {
-        "name": name, "parameters": given, "profile": choose_profile(str(given["profile"]), profiles),
-        "seeds": parse_seeds(given["seeds"]), "dataset": str(given["dataset"]),
+        "name": name, "parameters": given, "profile": papers.choose_profile(str(given["profile"]), profiles),
+        "seeds": papers.parse_seeds(given["seeds"]), "dataset": str(given["dataset"]),
         "data_root": str(given["data_root"]) or None, "root": root, "out_dir": root / str(given["out_dir"]),
         "read_also": tuple(dict.fromkeys((root / "results", shipped.folder("results")))),
     }  # fmt: skip

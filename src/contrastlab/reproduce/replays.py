@@ -12,9 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from contrastlab import files, papers, shipped, tasks
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.errors import NotApplicableError, check
 from contrastlab.papers import Column
-from contrastlab.reproduce.arguments import parse_target
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.execution import Execution
 from contrastlab.results import Result
@@ -87,8 +86,7 @@ def replay(
 
     Everything is written to a temporary folder. Raises ``NotApplicableError`` where not even one fits.
     """
-    if not minutes > 0:
-        raise reject("minutes", minutes, "a number above 0")
+    check(minutes > 0, "minutes", minutes, "a number above 0")
     ordered, ends = sorted(stored, key=seconds), time.monotonic() + 60 * minutes
     if not ordered or seconds(ordered[0]) > 60 * minutes:
         least = f"; the shortest took {seconds(ordered[0]) / 60:.1f}" if ordered else ": none is stored"
@@ -107,7 +105,7 @@ def replay(
 
 def cell_of(result: Result) -> Cell:
     """The cell of its table that a result fills, with the settings that are stored with it."""
-    plan = papers.plan(*parse_target(result.table)).with_rows([result.method])
+    plan = papers.plan(*papers.parse_target(result.table)).with_rows([result.method])
     metric = next(metric for metric in result.metrics if tasks.task_of(metric) == result.task)
     column = Column(data=result.dataset, metric=metric, on=result.on)  # of one that the table lacks, as book pages ask
     asked = {(c.task, c.on): (name, c) for name, c in plan.select(result.dataset).items() if c.metric in result.metrics}

@@ -17,18 +17,17 @@ from PIL import Image
 from torch import Tensor, nn
 
 from contrastlab import encoders, files, keys, methods, results, tasks
-from contrastlab.checkpoint import Artefact
+from contrastlab.checkpoint import NEEDED, RUN, Artefact, read_run
 from contrastlab.data import ImageSet, Splits, load
 from contrastlab.data.modalities import modality
 from contrastlab.data.pictures import stack
 from contrastlab.encoders.export import FILE
-from contrastlab.errors import CorruptFileError, NotApplicableError, reject
+from contrastlab.errors import CorruptFileError, NotApplicableError, check, reject
 from contrastlab.methods import Recipe
 from contrastlab.methods.recipe import build, types_of
 from contrastlab.pretrain import Speed, Trained, pretrain
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import cpu_fabric, precision
-from contrastlab.reproduce.records import NEEDED, RECORD, read_record
 from contrastlab.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,8 +52,8 @@ class Run:
     root: Path | str = Path("runs")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, Splits):
-            raise reject("data", type(self.data).__name__, "what contrastlab.data.load gives, as of folder:<path>")
+        given = type(self.data).__name__
+        check(isinstance(self.data, Splits), "data", given, "what contrastlab.data.load gives, as of folder:<path>")
 
     @property
     def trained(self) -> bool:
@@ -90,7 +89,7 @@ class Run:
     @property
     def artefact(self) -> Artefact:
         """Its files, there or not."""
-        return Artefact(Path(self.root) / "encoders" / self.hash[:16], FILE, RECORD, "run", NEEDED)
+        return Artefact(Path(self.root) / "encoders" / self.hash[:16], FILE, RUN, "run", NEEDED)
 
     @property
     def folder(self) -> Path:
@@ -114,9 +113,9 @@ class Run:
 
     def record(self) -> dict[str, Any]:
         """What ``run.json`` says; a ``CorruptFileError`` names one that is damaged, newer or of another run."""
-        record = read_record(self.folder)
+        record = read_run(self.folder)
         if record["hash"] != self.hash:
-            raise CorruptFileError(f"{self.folder / RECORD} is of another run; {_ANEW}")
+            raise CorruptFileError(f"{self.folder / RUN} is of another run; {_ANEW}")
         return record
 
     def encoders(self, device: torch.device | str = "cpu") -> nn.ModuleList:
@@ -124,23 +123,21 @@ class Run:
         loaded = encoders.load(self, device)
         expected = self.record().get("encoder_checksum")  # of older runs there is none
         if expected not in (None, files.tensors_checksum(self.folder / FILE)):
-            raise CorruptFileError(f"{self.folder / FILE} is not the file that {RECORD} beside it speaks of; {_ANEW}")
+            raise CorruptFileError(f"{self.folder / FILE} is not the file that {RUN} beside it speaks of; {_ANEW}")
         return loaded
 
     def store(self, trained: Trained, device: torch.device) -> None:
         """Write the artefact."""
         kind = modality(self.data.pretrain)
         path = encoders.save(trained.encoders, self.folder, self.recipe.views.streams, kind.build(self.settings))
-        self.artefact.finish(
-            {
-                "schema": 1, "hash": self.hash, "recipe": self.recipe.describe(),
-                "settings": self.settings.model_dump(mode="json"), "dataset": self.data.name,
-                "data_note": self.data.note, "data_fingerprint": self.identity["data"], "modality": kind.name,
-                "seed": self.seed, "precision": precision(self.settings.precision, device.type),
-                "history": trained.history, "seconds": trained.seconds, "images": trained.images,
-                "provenance": results.provenance(device), "encoder_checksum": files.tensors_checksum(path),
-            }
-        )  # fmt: skip
+        self.artefact.finish({
+            "schema": 1, "hash": self.hash, "recipe": self.recipe.describe(),
+            "settings": self.settings.model_dump(mode="json"), "dataset": self.data.name,
+            "data_note": self.data.note, "data_fingerprint": self.identity["data"], "modality": kind.name,
+            "seed": self.seed, "precision": precision(self.settings.precision, device.type),
+            "history": trained.history, "seconds": trained.seconds, "images": trained.images,
+            "provenance": results.provenance(device), "encoder_checksum": files.tensors_checksum(path),
+        })  # fmt: skip
 
     def train(
         self, fabric: Fabric | None = None, *, resume: bool = True, max_minutes: float | None = None,
@@ -185,10 +182,9 @@ def embed(
     float32, the streams side by side: the unit output of the head, or the features behind it after (``pooled``) or
     before pooling (``map``).
     """
-    if kind not in ("embedding", "pooled", "map"):
-        raise reject("kind", kind, "'embedding', 'pooled' or 'map'")
+    check(kind in ("embedding", "pooled", "map"), "kind", kind, "'embedding', 'pooled' or 'map'")
     source = _own(images)
-    nets, record = encoders.load(Path(folder), device), read_record(Path(folder))
+    nets, record = encoders.load(Path(folder), device), read_run(Path(folder))
     if record.get("modality", "image") != "image":
         raise reject("folder", str(folder), f"a run of pictures; this one is of the modality {record['modality']}")
     views = build("views", record["recipe"]["views"], types_of("views"))

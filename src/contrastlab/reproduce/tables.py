@@ -10,13 +10,12 @@ from typing import Any
 import torch
 
 from contrastlab import data, methods, papers, report
-from contrastlab.errors import MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
+from contrastlab.errors import MissingDataError, MissingExtraError, NotApplicableError, check_name, reject
 from contrastlab.methods import Recipe
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Report, Unavailable
 from contrastlab.reproduce import jobs as pool
-from contrastlab.reproduce.arguments import PROFILE_VARIABLE, choose_profile, parse_seeds
 from contrastlab.reproduce.cells import Cell, say
 from contrastlab.reproduce.execution import Execution
 from contrastlab.results import Result
@@ -34,11 +33,8 @@ def cells(
     plan: TablePlan, dataset: str, rows: Sequence[str], seeds: Sequence[int], profile: str, columns: str = "all"
 ) -> list[Cell]:
     """Every cell of some rows, seed after seed."""
-    chosen = plan.select(dataset, columns)
-    return [
-        Cell(plan, name, column, row, seed, profile)
-        for seed in seeds for row in rows for name, column in chosen.items()
-    ]  # fmt: skip
+    chosen = plan.select(dataset, columns).items()
+    return [Cell(plan, name, column, row, seed, profile) for seed in seeds for row in rows for name, column in chosen]
 
 
 def table(
@@ -65,21 +61,20 @@ def table(
         execution: fields of :class:`contrastlab.reproduce.Execution` (``out_dir``, ``devices``, ``max_minutes``, …).
     """
     pool.refuse_in_worker()
-    known_fields = [each.name for each in fields(Execution)]
-    for name in sorted(execution.keys() - set(known_fields)):
-        raise unknown("argument of table", name, known_fields)
+    for name in sorted(execution):
+        check_name("argument of table", name, [each.name for each in fields(Execution)])
     given = [rows] if isinstance(rows, Recipe) else rows if isinstance(rows, str) else list(rows)
     own = [methods.add(row).name for row in given if isinstance(row, Recipe)]
     if own and cluster is not None:
         raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own)})")
     plan = papers.plan(paper, number).with_rows(own)
-    chosen = choose_profile(profile, plan.profiles)
+    chosen = papers.choose_profile(profile, plan.profiles)
     wanted = given if isinstance(given, str) else [row.name if isinstance(row, Recipe) else row for row in given]
     names = plan.resolve_all(wanted)
     if references_too and plan.references:
         names = tuple(dict.fromkeys((*names, *references(names, chosen))))
     where = Execution(**execution)
-    every = cells(plan, dataset, names, parse_seeds(seeds), chosen, columns)
+    every = cells(plan, dataset, names, papers.parse_seeds(seeds), chosen, columns)
     workers = 1 if own else pool.workers(jobs, where, len(every))
     known, missing = look_up(every, where, log)
     announce(plan, dataset, every, missing, profile, where, workers, log)
@@ -87,9 +82,7 @@ def table(
     reports = []
     for name in dict.fromkeys(cell.name for cell in every):
         mine = [known[cell] for cell in every if cell.name == name and cell in known]
-        stored = [r for r in mine if isinstance(r, Result)]
-        lacking = [u for u in mine if isinstance(u, Unavailable)]
-        reports.append(report.table(plan, stored, dataset, chosen, column=name, unavailable=lacking))
+        reports.append(report.table(plan, mine, dataset, chosen, column=name))
     return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
 
 
@@ -137,7 +130,7 @@ def announce(
     """Say what will be run, on what, what is stored already, and how to choose otherwise."""
     profile, seeds = every[0].profile, dict.fromkeys(str(cell.seed) for cell in every)
     reason = "a GPU here" if torch.cuda.is_available() else "no GPU here"
-    reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else reason
+    reason = f"{papers.PROFILE_VARIABLE} says so" if os.environ.get(papers.PROFILE_VARIABLE) else reason
     why = f" (auto: {reason})" if wanted == "auto" else ""
     log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
     own = data.load(every[0].column.data, execution.data_root)

@@ -1,17 +1,27 @@
-"""A trained encoder as a folder for other libraries: safetensors, ``config.json`` and a model card (``README.md``)."""
+"""Trained encoders that leave for other libraries (``contrastlab export``) and come from them (``contrastlab score``).
+
+One that leaves is a folder: safetensors, ``config.json`` and a model card (``README.md``).
+"""
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
-from contrastlab import encoders, escape, files, report, results, shipped, tasks
+import torch
+
+from contrastlab import data, encoders, escape, files, papers, report, results, shipped, tasks
+from contrastlab.checkpoint import read_run
 from contrastlab.data.augmentations import augmentation
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.encoders import foreign
+from contrastlab.errors import NotApplicableError, check, check_name
 from contrastlab.methods.recipe import CHOICES, Recipe, build, types_of
-from contrastlab.reproduce.records import read_record
+from contrastlab.reproduce.cells import say
+from contrastlab.seeds import fixed
 from contrastlab.settings import Settings
+from contrastlab.tasks.foreign import one
 
 FILE = "model.safetensors"
 _LOADS = {
@@ -22,18 +32,16 @@ _LOADS = {
 }
 
 
-def write(run: Path | str, to: str, out: Path | str | None = None) -> Path:
+def export(run: Path | str, to: str, out: Path | str | None = None) -> Path:
     """Write the encoder of a run for ``timm``, for ``torchvision``, or whole as a ``hub-folder``; gives the folder.
 
     For other libraries it is the backbone of one stream, under their names, as far as they have such a network. The
     folder must be new.
     """
-    if to not in _LOADS:
-        raise reject("to", to, " or ".join(_LOADS))
-    record, networks = read_record(Path(run)), encoders.load(Path(run))
+    check(to in _LOADS, "to", to, " or ".join(_LOADS))
+    record, networks = read_run(Path(run)), encoders.load(Path(run))
     folder = Path(out or f"{record['recipe']['name'].replace('/', '-')}-{to}")
-    if folder.exists():
-        raise reject("out", str(folder), "a folder that does not exist yet")
+    check(not folder.exists(), "out", str(folder), "a folder that does not exist yet")
     settings, first = Settings.model_validate(record["settings"]), networks[0]
     config: dict[str, Any] = {"architecture": settings.arch}
     load, (tensors, values) = _LOADS[to], files.read_tensors(Path(run) / encoders.export.FILE)
@@ -101,3 +109,41 @@ def stored(run: Path, record: dict[str, Any]) -> list[results.Result]:
     every = results.find((run.resolve().parents[1], *shipped.RESULTS), dataset=record["dataset"], seed=record["seed"])
     own = [(r, (Settings.model_validate(r.settings).identity(), {**r.recipe, "name": ""})) for r in every]
     return [r for r, what in own if what == wanted]
+
+
+def score(
+    task: str, encoder: str, dataset: str, *, arch: str = "", stem: encoders.Stem = "imagenet",
+    table: str = "ring/table1", profile: str = "auto", image_size: int | None = None, seed: int | str = 0,
+    out_dir: str | Path = "runs",
+) -> report.Report:  # fmt: skip
+    """Score an encoder from elsewhere and its untrained floor, store both results, and give the table they stand in.
+
+    ``encoder`` is ``timm:resnet18``, ``torchvision:resnet50`` or another architecture, which has no weights and is the
+    floor alone; or a file of weights of the architecture ``arch``, ``.safetensors`` or of ``torch.save``. ``stem`` is
+    of our ResNets; ``cifar`` is for small pictures. ``table`` has the task, and its protocol is taken; ``image_size``
+    is the side of the views, by default the profile's. ``seed`` decides the untrained weights and what the task draws.
+    """
+    check_name("task", task, tasks.TASKS)
+    plan, path, architecture = papers.plan(*papers.parse_target(table)), Path(encoder), arch or encoder
+    every = ((name, c) for name, c in {**plan.columns, **plan.select(dataset)}.items() if c.task == task)
+    name, column = next((each for each in every if (each[1].on or each[1].data) == dataset), ("", None))
+    if column is None:
+        raise NotApplicableError(f"{table} has no column of the task {task} on {dataset}; another --table may")
+    file = path.suffix in (".safetensors", ".pth", ".pt", ".tar", ".ckpt")
+    check(arch or not file, "arch", arch, f"the architecture of {encoder}, such as resnet50 or timm:resnet50")
+    chosen, (drawn, *_) = papers.choose_profile(profile, plan.profiles), papers.parse_seeds(seed)
+    settings = plan.settings(column.data, plan.floor, chosen, column).override(arch=architecture, stem=stem, width=1.0)
+    settings = settings if image_size is None else settings.override(image_size=image_size)
+    splits, device = data.load(dataset), "cuda" if torch.cuda.is_available() else "cpu"
+    with fixed(drawn):
+        floor = encoders.build(architecture, in_channels=splits.test.channels, stem=stem, head="none")
+    given = (settings, chosen, drawn, device)
+    if arch:
+        network = copy.deepcopy(floor)
+        say(f"{path.name}: tensors by the names of {foreign.fill(network.backbone, path, arch)}")
+        results.save(one(network, task, splits, f"{path.name} ({arch})", *given), out_dir)
+    else:
+        say(f"{encoder} has no weights, so it is scored untrained; --encoder FILE --arch {encoder} scores trained ones")
+    results.save(one(floor, task, splits, architecture, *given, weights=results.UNTRAINED), out_dir)
+    known = results.find((out_dir, *shipped.RESULTS), profile=chosen)
+    return report.table(plan, known, column.data, chosen, column=name)
