@@ -287,7 +287,7 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _replay(args: argparse.Namespace) -> None:
-    from contrastlab import papers, reproduce, results
+    from contrastlab import papers, results
 
     plan = papers.plan(*papers.parse_target(args.table))
     seeds = args.seeds and papers.parse_seeds(args.seeds)
@@ -295,6 +295,8 @@ def _replay(args: argparse.Namespace) -> None:
         terminal.folders("results", args.results), table=plan.name, dataset=args.dataset, profile=args.profile
     )
     chosen = [r for r in stored if not seeds or r.seed in seeds]
+    from contrastlab import reproduce
+
     records = []
     for each in reproduce.replay(chosen, minutes=args.limit_minutes, data_root=args.data_root):
         was = each.stored

@@ -323,8 +323,9 @@ class Report:
 
     def check(self, rows: str | Sequence[str] = "all") -> None:
         """Refuse a table where some of ``rows`` have neither a number in the metric's range nor a reason."""
-        asked, metric = {*self.plan.resolve_all(rows), self.plan.floor}, self.metric
-        without = [row for row in self.rows if row.method in asked and not row.status.startswith("n/a")]
+        lines, metric = {row.method: row for row in self.rows}, self.metric
+        asked = [lines[name] for name in dict.fromkeys((*self.plan.resolve_all(rows), self.plan.floor))]
+        without = [row for row in asked if not row.status.startswith("n/a")]
         bad = [row.method for row in without if not row.measured or not metric.low <= row.measured.mean <= metric.high]
         if bad:
             raise ContrastLabError(f"{self.caption} No number and no reason: {', '.join(bad)}")
