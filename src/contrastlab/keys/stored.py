@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,16 @@ from contrastlab.clusters import kmeans
 from contrastlab.errors import check, check_flag, check_integer, is_number, reject
 from contrastlab.keys import base
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
+
+
+class StoredState(KeyState):
+    """Keys of earlier steps, in a store for each stream."""
+
+    holds_keys = True
+    stores: Sequence[Any]
+
+    def rows(self, stream: int) -> Tensor:
+        return self.stores[stream].rows
 
 
 @dataclass(frozen=True)
@@ -48,12 +59,10 @@ class Bank(Keys):
         return rf"\text{{memory bank, }}m_i\leftarrow {moved}"
 
 
-class BankState(KeyState):
+class BankState(StoredState):
     """A :class:`MemoryBank` for each stream; a query is compared with the bank of its key stream."""
 
-    holds_keys = True
     row_per_item = True
-    stores: Sequence[MemoryBank]
 
     def __init__(self, setup: Setup, rate: float) -> None:
         super().__init__(setup)
@@ -82,9 +91,6 @@ class BankState(KeyState):
         """k-means of each bank (LA and CAVE: once an epoch)."""
         for bank in self.stores if self.clusters else ():
             bank.labels.copy_(kmeans(bank.rows, self.clusters, bank.labels.shape[1], seed=seed))
-
-    def rows(self, stream: int) -> Tensor:
-        return self.stores[stream].rows
 
 
 class MemoryBank(nn.Module):
@@ -157,12 +163,10 @@ class Queue(Keys):
         return rf"\text{{queue of }}{self.size}\text{{ keys, momentum encoder }}m={self.momentum:g}{shuffled}"
 
 
-class QueueState(KeyState):
+class QueueState(StoredState):
     """A :class:`KeyQueue` and a momentum encoder for each stream."""
 
-    holds_keys = True
     slow: nn.ModuleList
-    stores: Sequence[KeyQueue]
 
     def __init__(self, setup: Setup, choice: Queue) -> None:
         super().__init__(setup)
@@ -200,9 +204,6 @@ class QueueState(KeyState):
     def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
         for store, keys in zip(self.stores, fresh, strict=True):
             store.enqueue(keys)
-
-    def rows(self, stream: int) -> Tensor:
-        return self.stores[stream].rows
 
 
 class KeyQueue(nn.Module):
