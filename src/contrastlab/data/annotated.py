@@ -15,7 +15,7 @@ from torch import Tensor
 from contrastlab.data import coco, limits
 from contrastlab.data.items import ItemSet, Splits
 from contrastlab.data.pictures import chw, decode
-from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, import_extra, reject
+from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, check, import_extra
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,8 +39,8 @@ class AnnotatedImages(ItemSet):
     pictures: tuple[Tensor, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.folder is None and len(self.pictures) != len(self):
-            raise reject("pictures", len(self.pictures), f"{len(self)}, one for each annotated")
+        shown = len(self.pictures)
+        check(self.folder or shown == len(self), "pictures", shown, f"{len(self)}, one for each annotated")
         limits.check_inside(f"{self.name}: file_name", (str(i["file_name"]) for i in self.annotations.images.values()))
         absent = [path for path in self._files() if not path.exists()]
         if absent:
@@ -151,8 +151,7 @@ def draw(mask: Mapping[str, Any] | Sequence[Sequence[float]], height: int, width
 
 def _splits(name: str, note: str, *read: tuple[coco.Annotations, Path]) -> Splits:
     train, test = (AnnotatedImages(f"{name}/{part}", *each) for part, each in zip(("train", "test"), read, strict=True))
-    if train.classes != test.classes:
-        raise reject("test.classes", test.classes, f"those of the training part, {train.classes}")
+    check(train.classes == test.classes, "test.classes", test.classes, f"those of the training part, {train.classes}")
     left_out = train.annotations.left_out + test.annotations.left_out
     return Splits.of(name, train, test, f"{note}; {left_out} boxes without area left out" if left_out else note)
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from xml.etree import ElementTree
 
 from contrastlab.data import limits
-from contrastlab.errors import ContrastLabError, CorruptFileError, is_integer, is_number, reject
+from contrastlab.errors import ContrastLabError, CorruptFileError, check, is_integer, is_number
 
 Rule = Literal["coco", "voc07", "voc12", "lvis"]
 _COCO, _VOC = "COCO's form", "PASCAL VOC's form"
@@ -143,13 +143,14 @@ def _reading(where: object, form: str) -> Iterator[None]:
 # COCO's and LVIS's JSON -----------------------------------------------------------------------------------------------
 
 
-def lists(path: Path) -> tuple[dict[int, Any], tuple[Any, ...], list[Any]]:
-    """Pictures by id, categories by ascending id, and annotations of a file in COCO's form, not looked into."""
+def read_json(path: Path) -> Any:
+    """The content of a file of COCO's or LVIS's JSON."""
     with _reading(path, _COCO):
-        return _lists(json.loads(path.read_text(encoding="utf-8")))
+        return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _lists(raw: Mapping[str, Any]) -> tuple[dict[int, Any], tuple[Any, ...], list[Any]]:
+def lists(raw: Mapping[str, Any]) -> tuple[dict[int, Any], tuple[Any, ...], list[Any]]:
+    """Pictures by id, categories by ascending id, and annotations, not looked into."""
     images = {image["id"]: {**image, "file_name": _file_name(image)} for image in raw["images"]}
     return images, tuple(sorted(raw["categories"], key=lambda category: category["id"])), list(raw["annotations"])
 
@@ -164,8 +165,7 @@ def _file_name(image: Mapping[str, Any]) -> str:
 
 def read_coco(path: Path, *, strict: bool = True) -> Annotations:
     """Annotations from a file of COCO's or LVIS's JSON; see :func:`parse`."""
-    with _reading(path, _COCO):
-        return parse(json.loads(path.read_text(encoding="utf-8")), str(path), strict=strict)
+    return parse(read_json(path), str(path), strict=strict)
 
 
 def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotations:
@@ -177,13 +177,12 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
     they are left out, or cut by whoever draws the mask.
     """
     with _reading(name, _COCO):
-        images, categories, marked = _lists(raw)
+        images, categories, marked = lists(raw)
         _check_ids(name, *images, *(category["id"] for category in categories), *(each["id"] for each in marked))
         for image in images.values():
-            width, height = image["width"], image["height"]
-            if not (is_integer(width) and is_integer(height)):
-                raise reject(f"{name}, image {image['id']}: width, height", (width, height), "two positive integers")
-            limits.check_pixels(width, height, f"{name}, image {image['id']}")
+            where, size = f"{name}, image {image['id']}", (image["width"], image["height"])
+            check(all(map(is_integer, size)), f"{where}: width, height", size, "two positive integers")
+            limits.check_pixels(*size, where)
             _check_ids(name, *image.get("neg_category_ids", []), *image.get("not_exhaustive_category_ids", []))
         ids = {category["id"] for category in categories}
         kind = _keypoint_kind(categories)
@@ -191,24 +190,22 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
         for each in marked:
             where = f"{name}, annotation {each['id']}"
             for field, known in (("image_id", images), ("category_id", ids)):
-                if each[field] not in known:
-                    raise reject(f"{where}: {field}", each[field], "an id that the file lists")
-            if each.get("iscrowd", 0) not in (0, 1):
-                raise reject(f"{where}: iscrowd", each["iscrowd"], "0 or 1")
-            if not is_number(area := each.get("area", 0)) or area < 0:
-                raise reject(f"{where}: area", area, "a finite number of at least 0")
-            box = [float(value) for value in each["bbox"] if is_number(value)]
-            if len(box) != 4 or min(box[2:]) < 0:
-                raise reject(f"{where}: bbox", each["bbox"], "four finite numbers: left, top, width, height")
-            if min(box[2:]) > 0:
+                check(each[field] in known, f"{where}: {field}", each[field], "an id that the file lists")
+            crowd, area = each.get("iscrowd", 0), each.get("area", 0)
+            check(crowd in (0, 1), f"{where}: iscrowd", crowd, "0 or 1")
+            check(is_number(area) and area >= 0, f"{where}: area", area, "a finite number of at least 0")
+            at, stated = f"{where}: bbox", each["bbox"]
+            box = [float(value) for value in stated if is_number(value)]
+            check(len(box) == 4 and min(box[2:]) >= 0, at, stated, "four finite numbers: left, top, width, height")
+            shown = min(box[2:]) > 0
+            check(shown or not strict, at, stated, "a box with area: width and height above 0")
+            if shown:
                 width, height = (images[each["image_id"]][side] for side in ("width", "height"))
-                if strict and (_outside(box[0], box[2], width) or _outside(box[1], box[3], height)):
-                    raise reject(f"{where}: bbox", box, f"a box with area inside its {width}x{height} picture")
-                _check_mask(each.get("segmentation"), images[each["image_id"]], where, strict)
+                inside = _inside(box[0], box[2], width) and _inside(box[1], box[3], height)
+                check(inside or not strict, at, box, f"a box with area inside its {width}x{height} picture")
+                _check_mask(each.get("segmentation"), width, height, where, strict)
                 seen = _visible(each, kind, where)
                 objects.append({"iscrowd": 0, "area": box[2] * box[3], **each, **seen, "bbox": box})
-            elif strict:
-                raise reject(f"{where}: bbox", each["bbox"], "a box with area: width and height above 0")
         rule: Rule = "lvis" if any("neg_category_ids" in image for image in images.values()) else "coco"
         has_points = any("keypoints" in each for each in objects)
     left_out = len(marked) - len(objects)
@@ -217,38 +214,36 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
 
 def _check_ids(name: str, *ids: Any) -> None:
     for each in ids:
-        if not is_integer(each, -(2**62)):
-            raise reject(f"{name}: an id", each, "an integer")
+        check(is_integer(each, -(2**62)), f"{name}: an id", each, "an integer")
 
 
-def _outside(low: float, length: float, side: int) -> bool:
+def _inside(low: float, length: float, side: int) -> bool:
     # float32 has no smaller share of a pixel at the far end of a picture
-    return min(low + length, side) - max(low, 0) < 0.01 or length > 16 * side
+    return min(low + length, side) - max(low, 0) >= 0.01 and length <= 16 * side
 
 
 def _visible(each: Mapping[str, Any], kind: KeypointKind | None, where: str) -> dict[str, int]:
     if "keypoints" not in each:
         return {}
-    points, expected = each["keypoints"], len(kind.names) if kind else 0
-    if not all(map(is_number, points)):
-        raise reject(f"{where}: keypoints", points, "finite numbers")
-    if len(points) != 3 * expected:
-        accepted = f"{3 * expected}: x, y and visibility of each of {expected} points"
-        raise reject(f"{where}: keypoints", f"{len(points)} numbers", accepted)
+    points, expected, at = each["keypoints"], len(kind.names) if kind else 0, f"{where}: keypoints"
+    check(all(map(is_number, points)), at, points, "finite numbers")
+    accepted = f"{3 * expected}: x, y and visibility of each of {expected} points"
+    check(len(points) == 3 * expected, at, f"{len(points)} numbers", accepted)
     return {"num_keypoints": sum(v > 0 for v in points[2::3])}
 
 
-def _check_mask(mask: Any, image: Mapping[str, Any], where: str, strict: bool) -> None:
-    width, height = image["width"], image["height"]
-    if isinstance(mask, dict) and list(mask["size"]) != [height, width]:
-        raise reject(f"{where}: segmentation size", list(mask["size"]), f"its picture's, [{height}, {width}]")
-    if strict and mask == []:
-        raise reject(f"{where}: segmentation", mask, "polygons or run lengths, or no such field")
-    for polygon in mask if strict and isinstance(mask, list) else ():
-        if len(polygon) < 6 or len(polygon) % 2:
-            raise reject(f"{where}: segmentation", f"{len(polygon)} numbers", "x and y of at least three corners")
-        if not all(-_BEYOND <= value <= side + _BEYOND for value, side in zip(polygon, cycle((width, height)))):
-            raise reject(f"{where}: segmentation", "a polygon", f"corners inside its {width}x{height} picture")
+def _check_mask(mask: Any, width: int, height: int, where: str, strict: bool) -> None:
+    at = f"{where}: segmentation"
+    if isinstance(mask, dict):
+        size = list(mask["size"])
+        check(size == [height, width], f"{at} size", size, f"its picture's, [{height}, {width}]")
+    elif strict and isinstance(mask, list):
+        check(mask, at, mask, "polygons or run lengths, or no such field")
+        for polygon in mask:
+            count = len(polygon)
+            check(count >= 6 and count % 2 == 0, at, f"{count} numbers", "x and y of at least three corners")
+            inside = all(-_BEYOND <= value <= side + _BEYOND for value, side in zip(polygon, cycle((width, height))))
+            check(inside, at, "a polygon", f"corners inside its {width}x{height} picture")
 
 
 def _keypoint_kind(categories: Sequence[Mapping[str, Any]]) -> KeypointKind | None:

@@ -153,15 +153,14 @@ def load_published(name: str, root: Path, download: bool) -> Splits:
     by_split = parquet_files(root / name) if (root / name).is_dir() else {}
     if "train" not in by_split or "test" not in by_split:
         return _load_torchvision(name, root, download)
-    train, test = read_parquet(by_split["train"]), read_parquet(by_split["test"])
+    (train, encoding), (test, _) = read_parquet(by_split["train"]), read_parquet(by_split["test"])
     # The originals are stored without loss, so JPEG here is a second, lossy coding that results must mention.
-    lossy = ", JPEG-compressed once more" if train.encoding == "JPEG" else ""
-    pool = train
+    lossy = ", JPEG-compressed once more" if encoding == "JPEG" else ""
     if "unlabel" in by_split:
-        more = read_parquet(by_split["unlabel"]).images
+        more = read_parquet(by_split["unlabel"])[0].images
         labels = torch.cat([train.labels, torch.full((len(more),), -1)])
-        pool = replace(train, items=torch.cat([train.images, more]), labels=labels)
-    return Splits.of(name, pool, replace(test, classes=train.classes), f"{TORCHVISION[name][0]}, parquet{lossy}")
+        train = replace(train, items=torch.cat([train.images, more]), labels=labels)
+    return Splits.of(name, train, replace(test, classes=train.classes), f"{TORCHVISION[name][0]}, parquet{lossy}")
 
 
 def _load_torchvision(name: str, root: Path, download: bool) -> Splits:
@@ -228,7 +227,7 @@ def omniglot(name: str, folder: Path, note: str) -> Splits:
     pixels = torch.from_numpy(np.stack([chw(decode(drawings[key]), 1) for key in keys]))
     drawer = torch.tensor([drawer for *_, drawer in keys])
     pool = ImageSet(name, pixels, torch.from_numpy(labels), tuple(classes.tolist()), {"drawer": drawer})
-    return Splits.divided(name, pool, torch.where(drawer > 16)[0], note)
+    return Splits.divided(name, pool, drawer > 16, note)
 
 
 def torchvision_files(
@@ -266,7 +265,7 @@ def birds(name: str, folder: Path, note: str) -> Splits:
     labels = [int(label) - 1 for label in column("image_class_labels.txt")]
     pool = _streamed(name, folder / "images", column("images.txt"), labels, column("classes.txt"))
     tested = torch.tensor([flag != "1" for flag in column("train_test_split.txt")])
-    return Splits.divided(name, pool, torch.where(tested)[0], note)
+    return Splits.divided(name, pool, tested, note)
 
 
 def flowers(name: str, folder: Path, note: str) -> Splits:
@@ -283,7 +282,7 @@ def coco_labels(name: str, folder: Path, note: str, *, train: str, test: str) ->
     """Pictures with one label each, in files of COCO's form."""
     parts = []
     for part, file in (("train", train), ("test", test)):
-        images, categories, marked = coco.lists(folder / file)
+        images, categories, marked = coco.lists(coco.read_json(folder / file))
         number = {category["id"]: k for k, category in enumerate(categories)}
         paths, labels = [images[a["image_id"]]["file_name"] for a in marked], [number[a["category_id"]] for a in marked]
         parts.append(_streamed(f"{name}/{part}", folder, paths, labels, [str(c["name"]) for c in categories]))
@@ -338,7 +337,7 @@ def traffic_signs(name: str, root: Path, note: str, *, by_track: bool) -> Splits
         tracks = torch.tensor([int(Path(path).stem.split("_")[0]) for path in pool.paths])
         origin = "GTSRB, Final_Training"
     else:
-        pool, (tracks,) = read_parquet([copy]), whole_numbers(copy, "track")
-        pool = replace(pool, factors={"track": tracks})
+        (images, _), (tracks,) = read_parquet([copy]), whole_numbers(copy, "track")
+        pool = replace(images, factors={"track": tracks})
         origin = "GTSRB, training frames, 32 px JPEG copy"
     return Splits.held_out(name, pool, f"{origin}; {note}", tracks if by_track else None)

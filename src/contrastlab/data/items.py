@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from contrastlab.data import limits
-from contrastlab.errors import MissingDataError, NotApplicableError, is_integer, reject
+from contrastlab.errors import MissingDataError, NotApplicableError, check, is_integer, reject
 
 LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "class")
 """Names of a table's column of labels, the first one there is."""
@@ -26,9 +26,9 @@ def check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
     """Refuse labels that are not −1 (unknown) or an index into ``classes`` for each of ``count`` items (int64)."""
     if labels.dtype != torch.int64 or labels.shape != (count,):
         raise reject("labels", f"{labels.dtype} of shape {tuple(labels.shape)}", f"int64 of shape ({count},)")
-    if count and not (int(labels.min()) >= -1 and int(labels.max()) < len(classes)):
-        span = (int(labels.min()), int(labels.max()))
-        raise reject("labels", span, f"-1 for unlabelled, else 0 to {len(classes) - 1}, the index into classes")
+    low, high = (int(labels.min()), int(labels.max())) if count else (-1, -1)
+    accepted = f"-1 for unlabelled, else 0 to {len(classes) - 1}, the index into classes"
+    check(low >= -1 and high < len(classes), "labels", (low, high), accepted)
 
 
 class ItemSet:
@@ -52,6 +52,10 @@ class ItemSet:
             """Numbers of a pixel; 1 for grey, 3 for RGB."""
 
         def __getitem__(self, index: int) -> Tensor: ...
+
+    def _form(self) -> str:
+        """How items are stored and read: the beginning of what is hashed."""
+        raise NotImplementedError
 
     def _hashed(self) -> Iterable[str | Tensor]:
         """What the fingerprint depends on."""
@@ -129,12 +133,20 @@ class Items(ItemSet):
             raise reject("items", f"{self.items.dtype} of shape {tuple(self.items.shape)}", self.shape)
         check_labels(self.labels, self.classes, len(self.items))
         for name, values in getattr(self, "factors", {}).items():
-            if len(values) != len(self):
-                raise reject(f"factors[{name!r}]", f"{len(values)} values", f"one for each of {len(self)} items")
+            accepted = f"one for each of {len(self)} items"
+            check(len(values) == len(self), f"factors[{name!r}]", f"{len(values)} values", accepted)
+
+    def _form(self) -> str:
+        return repr(tuple(self.items.shape))
 
     def _hashed(self) -> Iterator[str | Tensor]:
-        yield repr(tuple(self.items.shape))
+        yield self._form()
         yield from (self.items, self.labels)
+
+    @property
+    def channels(self) -> int:
+        """Numbers of a pixel, the last axis but two; 1 for grey, 3 for RGB."""
+        return self.items.shape[-3]
 
     def __getitem__(self, index: int) -> Tensor:
         return self.items[index]
@@ -142,21 +154,6 @@ class Items(ItemSet):
     def to(self, device: torch.device | str) -> Self:
         """The same set with all its tensors on ``device``."""
         return self._changed(lambda column: column.to(device))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PixelItems(Items):
-    """Items in memory whose last three axes are channels, rows and columns of pixels."""
-
-    @property
-    def channels(self) -> int:
-        """Numbers of a pixel; 1 for grey, 3 for RGB."""
-        return self.items.shape[-3]
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width in pixels."""
-        return self.items.shape[-2], self.items.shape[-1]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,12 +178,8 @@ class Files(ItemSet):
         limits.check_inside("paths", self.paths)
         check_labels(self.labels, self.classes, len(self.paths))
 
-    def _decoding(self) -> str:
-        """How a file becomes an item: the beginning of what is hashed."""
-        raise NotImplementedError
-
     def _hashed(self) -> Iterator[str | Tensor]:
-        yield self._decoding()
+        yield self._form()
         for path, label in zip(self.paths, self.labels.tolist(), strict=True):
             yield f"\0{path}\0{os.stat(self.folder / path).st_size}\0{label}"
 
@@ -264,8 +257,7 @@ class Splits:
 
     def __post_init__(self) -> None:
         for argument, part in (("train", self.train), ("test", self.test)):
-            if not len(part) or not part.labelled:
-                raise reject(argument, part, "at least one item, and a label for every item")
+            check(len(part) and part.labelled, argument, part, "at least one item, and a label for every item")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
@@ -281,16 +273,16 @@ class Splits:
 
     @classmethod
     def divided(cls, name: str, pool: Any, held: Tensor, note: str) -> Splits:
-        """A data set whose test are the items of ``pool`` at the indices ``held``."""
-        kept = torch.ones(len(pool), dtype=torch.bool).index_fill(0, held, False).nonzero().flatten()
-        train, test = (pool.subset(rows) for rows in (kept, held))
-        return cls.of(name, replace(train, name=f"{name}/train"), replace(test, name=f"{name}/test"), note)
+        """A data set whose test are the items of ``pool`` where ``held``, boolean ``[N]``, is true."""
+        parts = (("train", ~held), ("test", held))
+        train, test = (replace(pool.subset(torch.where(of)[0]), name=f"{name}/{part}") for part, of in parts)
+        return cls.of(name, train, test, note)
 
     @classmethod
     def held_out(cls, name: str, pool: Any, note: str, groups: Tensor | None = None) -> Splits:
         """A stratified 80/20 split of ``pool``, see :func:`hold_out`."""
         _, held = hold_out(pool.labels, groups, name=name, classes=pool.classes)
-        return cls.divided(name, pool, held, note)
+        return cls.divided(name, pool, torch.zeros(len(pool), dtype=torch.bool).index_fill(0, held, True), note)
 
     def folds(self) -> tuple[tuple[Any, Any], ...]:
         """(train, test) of every official split."""
@@ -329,8 +321,7 @@ def _labelled(part: Any) -> Any:
 
 
 def _cut(argument: str, count: int, part: Any, seed: int) -> Any:
-    if count > len(part):
-        raise reject(argument, count, f"at most the {len(part)} items of {part.name}")
+    check(count <= len(part), argument, count, f"at most the {len(part)} items of {part.name}")
     return part.take(count, seed)
 
 

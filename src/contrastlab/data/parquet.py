@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -45,15 +45,10 @@ def whole_numbers(path: Path, *names: str) -> list[Tensor]:
     return [torch.tensor(values, dtype=torch.int64) for values in columns(path, *names)]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ParquetImages(ImageSet):
-    """Images of parquet files, decoded; ``encoding`` is how they are stored, such as ``JPEG``."""
+def read_parquet(paths: Iterable[Path]) -> tuple[ImageSet, str]:
+    """The images of parquet files, in order, decoded, and how they are stored, such as ``JPEG``.
 
-    encoding: str = ""
-
-
-def read_parquet(paths: Iterable[Path]) -> ParquetImages:
-    """Decodes the images of parquet files, in order. The last few results are kept in memory.
+    The last few results are kept in memory.
 
     The files have a column of images (struct with ``bytes``) and, if there are labels, a column of integers or strings
     whose name is one of :data:`contrastlab.data.items.LABEL_COLUMNS`. Labels are −1 where missing or negative. Images
@@ -64,7 +59,7 @@ def read_parquet(paths: Iterable[Path]) -> ParquetImages:
 
 
 @lru_cache(maxsize=4)
-def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> ParquetImages:
+def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> tuple[ImageSet, str]:
     encoded: list[bytes] = []
     values: list[Any] = []
     names: tuple[str, ...] | None = None
@@ -88,12 +83,13 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> ParquetImages:
     if len({isinstance(value, str) for value in values if value is not None}) > 1:
         raise reject(f"{where}: label", "numbers and texts", "one kind of label in all files")
     labels, classes = _as_labels(values, names)
-    numbered = [(content, f"{where}: image {k}") for k, content in enumerate(encoded)]
-    images = stack(numbered)
+    images = ImageSet(
+        where, stack([(content, f"{where}: image {k}") for k, content in enumerate(encoded)]), labels, classes
+    )
     if not encoded:
-        return ParquetImages(where, images, labels, classes, encoding="nothing")
+        return images, "nothing"
     with opened(encoded[0]) as first:
-        return ParquetImages(where, images, labels, classes, encoding=str(first.format))
+        return images, str(first.format)
 
 
 def _image_column(schema: Any, path: str) -> str:
@@ -161,11 +157,11 @@ def load_parquet(name: str, location: str | Path, note: str = "") -> Splits:
     train_files = by_split.get("train") or by_split.get("")
     if not train_files:
         raise MissingDataError(f"{name}: no training file *train*.parquet under {path}; give the path of one file.")
-    train, test = read_parquet(train_files), None
+    (train, encoding), test = read_parquet(train_files), None
     for split in ("test", "val"):  # published test parts are often unlabelled, their validation part is not
         if split in by_split and (test is None or int(test.labels.max()) < 0):
-            test = aligned(read_parquet(by_split[split]), train.classes, f"{name}: the {split} part")
-    note = f"{f'{note}; ' if note else ''}{path.name}: Hugging Face parquet, images stored as {train.encoding}"
+            test = aligned(read_parquet(by_split[split])[0], train.classes, f"{name}: the {split} part")
+    note = f"{f'{note}; ' if note else ''}{path.name}: Hugging Face parquet, images stored as {encoding}"
     return split_own(name, replace(train, name=f"{name}/train"), test, note)
 
 

@@ -18,8 +18,8 @@ from PIL import Image
 from torch import Tensor
 
 from contrastlab.data import limits
-from contrastlab.data.items import Files, PixelItems
-from contrastlab.errors import ContrastLabError, CorruptFileError, TooLargeError, is_integer, reject, unreadable
+from contrastlab.data.items import Files, Items
+from contrastlab.errors import ContrastLabError, CorruptFileError, TooLargeError, check, is_integer, unreadable
 
 STREAMED_SIDE = 256  # what ImageNet protocols resize the shorter side to before a 224-pixel crop
 
@@ -98,7 +98,7 @@ def chw(image: Image.Image, channels: int) -> np.ndarray[Any, np.dtype[np.uint8]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ImageSet(PixelItems):
+class ImageSet(Items):
     """Images in memory, uint8 ``[N, C, H, W]`` with C 1 (grey) or 3 (RGB).
 
     Attributes:
@@ -107,7 +107,7 @@ class ImageSet(PixelItems):
     """
 
     modality: ClassVar[str] = "image"
-    by_item: ClassVar[tuple[str, ...]] = (*PixelItems.by_item, "factors")
+    by_item: ClassVar[tuple[str, ...]] = (*Items.by_item, "factors")
     shape: ClassVar[str] = "uint8 of shape [N, C, H, W] with C 1 or 3"
 
     factors: Mapping[str, Tensor] = field(default_factory=dict)
@@ -144,18 +144,14 @@ class StreamedImages(Files):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.channels not in (1, 3):
-            raise reject("channels", self.channels, "1 or 3")
-        if not is_integer(self.resize):
-            raise reject("resize", self.resize, "a side of at least 1 pixel")
-        boxes = self.boxes
-        if boxes is not None and (
-            boxes.dtype != torch.int64 or boxes.shape != (len(self), 4) or bool((boxes < _SMALLEST).any())
-        ):
+        check(self.channels in (1, 3), "channels", self.channels, "1 or 3")
+        check(is_integer(self.resize), "resize", self.resize, "a side of at least 1 pixel")
+        if (boxes := self.boxes) is not None:
+            fit = boxes.dtype == torch.int64 and boxes.shape == (len(self), 4) and bool((boxes >= _SMALLEST).all())
             accepted = f"int64 of shape ({len(self)}, 4): top and left >= 0, height and width >= 1, for each path"
-            raise reject("boxes", f"{boxes.dtype} of shape {tuple(boxes.shape)}", accepted)
+            check(fit, "boxes", f"{boxes.dtype} of shape {tuple(boxes.shape)}", accepted)
 
-    def _decoding(self) -> str:
+    def _form(self) -> str:
         return f"{self.channels} {self.resize}, crops of whole pictures"
 
     def _hashed(self) -> Iterator[str | Tensor]:
@@ -192,11 +188,6 @@ class StreamedImages(Files):
             part = image.crop((left, top, left + width, top + height))  # first, so that no pixel outside is seen
             crops.append(chw(part.resize((size, size), Image.Resampling.BILINEAR), self.channels))
         return torch.from_numpy(np.stack(crops))
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width in pixels after decoding."""
-        return self.resize, self.resize
 
     def coloured(self) -> StreamedImages:
         """The same pictures, decoded as RGB."""

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contrastlab.data.items import ItemSet, PixelItems, Splits, check_labels
+from contrastlab.data.items import Items, ItemSet, Splits, check_labels
 from contrastlab.data.parquet import columns
 from contrastlab.data.pictures import decode, opened
 from contrastlab.errors import CorruptFileError, import_extra
@@ -21,7 +21,7 @@ from contrastlab.views.channels import slices
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SceneSet(PixelItems):
+class SceneSet(Items):
     """Scenes in memory, float16 ``[N, C, H, W]``, packed as :data:`contrastlab.views.channels.LAYOUT` says.
 
     The colours are whole numbers from 0 to 255. Float16 holds these exactly, and depth and normals to half a
@@ -47,7 +47,7 @@ class SceneSet(PixelItems):
         return self.items.dtype == torch.float16 and self.items.ndim == 4
 
     def _hashed(self) -> Iterator[str | Tensor]:
-        yield repr(tuple(self.items.shape))
+        yield self._form()
         yield from (self.origin or self.items, self.labels)
 
     def subset(self, indices: Tensor) -> Self:

@@ -7,7 +7,7 @@ import io
 import math
 import re
 import wave
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrastlab.data import limits
-from contrastlab.data.items import Files, Items, ItemSet, Splits, UnlabelledSplits
+from contrastlab.data.items import Files, Items, Splits, UnlabelledSplits
 from contrastlab.errors import CorruptFileError, MissingDataError, import_extra
 
 RATE = 16_000  #: samples a second of the published sets
@@ -110,9 +110,8 @@ class WaveSet(Items):
     def _fits(self) -> bool:
         return self.items.dtype == torch.int16 and self.items.ndim == 2
 
-    def _hashed(self) -> Iterator[str | Tensor]:
-        yield repr((self.rate, tuple(self.items.shape)))
-        yield from (self.items, self.labels)
+    def _form(self) -> str:
+        return repr((self.rate, tuple(self.items.shape)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,7 +124,7 @@ class WaveFiles(Files):
     rate: int
     length: int
 
-    def _decoding(self) -> str:
+    def _form(self) -> str:
         return f"{self.rate} {self.length}"
 
     def __getitem__(self, index: int) -> Tensor:
@@ -138,10 +137,6 @@ class WaveFiles(Files):
 def _files(name: str, folder: Path, paths: Sequence[str], classes: Sequence[str], words: Sequence[str]) -> WaveFiles:
     labels = torch.tensor([classes.index(word) for word in words])
     return WaveFiles(name, folder, tuple(paths), labels, tuple(classes), RATE, LENGTH)
-
-
-def _parted(name: str, pool: ItemSet, tested: Tensor, note: str) -> Splits:
-    return Splits.of(name, pool.subset((~tested).nonzero()[:, 0]), pool.subset(tested.nonzero()[:, 0]), note)
 
 
 def sound_files(
@@ -168,7 +163,7 @@ def sound_files(
         tested = torch.tensor([path.split("/")[0] in people[-test_speakers:] for path in paths])
     else:
         return Splits.held_out(name, pool, note)
-    return _parted(name, pool, tested, note)
+    return Splits.divided(name, pool, tested, note)
 
 
 def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
@@ -181,7 +176,7 @@ def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
     classes = sorted({row[column] for row in rows["train"]})
     every = [row for part in rows.values() for row in part]
     pool = _files(name, folder, [row["path"] for row in every], classes, [row[column] for row in every])
-    return _parted(name, pool, torch.arange(len(every)) >= len(every) - len(rows["test"]), note)
+    return Splits.divided(name, pool, torch.arange(len(every)) >= len(every) - len(rows["test"]), note)
 
 
 @lru_cache(maxsize=1)
@@ -211,7 +206,7 @@ def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: 
     labels, names = (of, tuple(known)) if classes == "speaker" else (digits, tuple("0123456789"))
     pool = WaveSet(name, waves, labels, names, 8000)
     note = note.format(unheard=" and ".join(known[-2:]))
-    return _parted(name, pool, of >= len(known) - 2 if unheard else takes < 5, note)
+    return Splits.divided(name, pool, of >= len(known) - 2 if unheard else takes < 5, note)
 
 
 def load_waves(name: str, location: str) -> Splits:

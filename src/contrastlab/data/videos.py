@@ -20,10 +20,10 @@ from torch import Tensor
 from contrastlab import files
 from contrastlab.data import limits
 from contrastlab.data.flow import ZERO, cached_tvl1, quantise, tvl1
-from contrastlab.data.items import Files, PixelItems, Splits, hold_out
+from contrastlab.data.items import Files, Items, Splits
 from contrastlab.data.parquet import read_parquet, whole_numbers
 from contrastlab.data.pictures import opened
-from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
+from contrastlab.errors import CorruptFileError, MissingDataError, check, import_extra
 
 PLANES = 5  #: red, green, blue, and flow to the right and down
 #: pixels that every frame of a video file is resized to, as temporal segment networks have it (Wang et al. 2016)
@@ -33,17 +33,16 @@ _QUALITY = 90  # of the kept JPEG pictures
 
 def spread(length: int, count: int) -> Tensor:
     """``count`` frame numbers with equal spacing, the middles of as many equal parts of ``length`` frames."""
-    if count < 1:
-        raise reject("frames", count, "an integer >= 1")
+    check(count >= 1, "frames", count, "an integer >= 1")
     return ((torch.arange(count) + 0.5) * (length / count)).long().clamp(max=length - 1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClipSet(PixelItems):
+class ClipSet(Items):
     """Clips in memory, uint8 ``[N, T, 5, H, W]``: RGB, and flow to the next frame; that of the last is never read."""
 
     modality: ClassVar[str] = "clip"
-    by_item: ClassVar[tuple[str, ...]] = (*PixelItems.by_item, "factors")
+    by_item: ClassVar[tuple[str, ...]] = (*Items.by_item, "factors")
     shape: ClassVar[str] = f"uint8 of shape [N, T, {PLANES}, H, W]"
     channels: ClassVar[int] = 3
 
@@ -53,9 +52,8 @@ class ClipSet(PixelItems):
     def _fits(self) -> bool:
         return self.items.dtype == torch.uint8 and self.items.ndim == 5 and self.items.shape[2] == PLANES
 
-    def _hashed(self) -> Iterator[str | Tensor]:
-        yield repr((tuple(self.items.shape), self.bound))
-        yield from (self.items, self.labels)
+    def _form(self) -> str:
+        return repr((tuple(self.items.shape), self.bound))
 
     def still(self) -> ClipSet:
         """For a network of single frames: the set itself, since all frames are in memory."""
@@ -104,12 +102,7 @@ class VideoFiles(Files):
         """The same videos as ``count`` frames each, equally spaced and without flow."""
         return replace(self, count=count, flow=False)
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width in pixels after decoding."""
-        return HEIGHT, WIDTH
-
-    def _decoding(self) -> str:
+    def _form(self) -> str:
         return repr((HEIGHT, WIDTH, self.length, self.count, self.flow, self.bound))
 
     def _window(self, index: int, choose: Callable[[int], int]) -> Tensor:
@@ -208,7 +201,7 @@ _TRACK_BOUND = 4.0
 
 def tracks(name: str, path: Path, note: str) -> Splits:
     """The tracks of a copy of GTSRB as clips, with TV-L1 flow."""
-    table = read_parquet([path])
+    table, _ = read_parquet([path])
     track, frame = whole_numbers(path, "track", "frame")
     groups, of_row = torch.unique(torch.stack([table.labels, track]), dim=1, return_inverse=True)
     rows = []
@@ -220,8 +213,7 @@ def tracks(name: str, path: Path, note: str) -> Splits:
     frames = table.images[torch.stack(rows)]
     flow = cached_tvl1(frames, _TRACK_BOUND)
     pool = ClipSet(name, torch.cat([frames, flow], 2), groups[0], table.classes, _TRACK_BOUND)
-    kept, held = hold_out(pool.labels, name=name, classes=table.classes, item="track")
-    return Splits.of(name, pool.subset(kept), pool.subset(held), note)
+    return Splits.held_out(name, pool, note, groups[1])
 
 
 _Listed = dict[str, list[tuple[str, int]]]  # part of an official split to the paths of its videos and their labels
