@@ -172,13 +172,11 @@ def load(
         CorruptFileError: a file cannot be read.
         TooLargeError: a file would take too much memory, see :mod:`contrastlab.data.limits`.
     """
-    if not isinstance(name, str) or NO_UTF8.search(name):
-        raise errors.reject("name", name, "a text in UTF-8, see contrastlab.data.names()")
-    if not errors.is_integer(seed, 0) or seed >= 2**32:
-        raise errors.reject("seed", seed, "an integer in [0, 2**32)")
-    for argument, value in (("n_train", n_train), ("n_test", n_test)):
-        if value is not None and not errors.is_integer(value):
-            raise errors.reject(argument, value, "an integer of at least 1, or None for all")
+    text = isinstance(name, str) and not NO_UTF8.search(name)
+    errors.check(text, "name", name, "a text in UTF-8, see contrastlab.data.names()")
+    errors.check(errors.is_integer(seed, 0) and seed < 2**32, "seed", seed, "an integer in [0, 2**32)")
+    for argument, n in (("n_train", n_train), ("n_test", n_test)):
+        errors.check(n is None or errors.is_integer(n), argument, n, "an integer of at least 1, or None for all")
     source = _source(name)
     if source is None:
         raise errors.unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))

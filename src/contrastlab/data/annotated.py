@@ -214,7 +214,7 @@ def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
             "id": number, "image_id": number, "category_id": 1, "bbox": [float(v) for v in (left, top, wide, tall)],
             "area": float(_PERSON_AREA * wide * tall), "keypoints": [float(v) for v in points.ravel()],
         })  # fmt: skip
-    categories = [{"id": 1, "name": "person", "keypoints": list(coco.JOINTS.names)}]
+    categories = [{"id": 1, "name": "person", "keypoints": list(coco.KEYPOINTS["joints"].names)}]
     known = coco.parse({"images": images, "annotations": people, "categories": categories}, name)
     test = list(known.images)[::5]
     train = [image for image in known.images if image not in set(test)]

@@ -72,8 +72,7 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         for field, valid, accepted in self._checks():
-            if not valid:
-                raise errors.reject(field, getattr(self, field), accepted)
+            errors.check(valid, field, getattr(self, field), accepted)
 
     def _checks(self) -> Iterator[tuple[str, bool, str]]:
         """Field, whether its value is accepted, and what is; a check may rely on those before it."""
@@ -194,8 +193,8 @@ def sample_boxes(
 def apply(images: Tensor, a: Augmentation, draws: ViewDraws, *, cropped: bool = False) -> Tensor:
     """The view of each image ``[B, C, H, W]``, or crop ``[B, C, size, size]`` if ``cropped``, for draws from ``a``."""
     check_images(images, floating=False)
-    if cropped and images.shape[2:] != (a.size, a.size):
-        raise errors.reject("images.shape", tuple(images.shape), f"crops of {a.size} by {a.size} pixels")
+    fit = not cropped or images.shape[2:] == (a.size, a.size)
+    errors.check(fit, "images.shape", tuple(images.shape), f"crops of {a.size} by {a.size} pixels")
     if images.device.type != "cpu":
         return _apply(images, a, draws, cropped)
     # on a CPU: chunks that stay in the cache, of images whose hue rotation has the same place in their order, since a
@@ -253,16 +252,13 @@ def _cmc_stl10(size: int) -> Fields:
 
 _ROWS = tomllib.loads((files("contrastlab.data") / "augmentations.toml").read_text(encoding="utf-8"))
 
-AUGMENTATIONS: Mapping[str, Fields | Callable[[int], Fields]] = MappingProxyType(
-    {
-        **{
-            name: {field: tuple(value) if isinstance(value, list) else value for field, value in row.items()}
-            for name, row in _ROWS.items()
-        },
-        "simclr": _simclr,
-        "cmc_stl10": _cmc_stl10,
-    }
-)
+AUGMENTATIONS: Mapping[str, Fields | Callable[[int], Fields]] = MappingProxyType({
+    **{
+        name: {field: tuple(value) if isinstance(value, list) else value for field, value in row.items()}
+        for name, row in _ROWS.items()
+    },
+    "simclr": _simclr, "cmc_stl10": _cmc_stl10,
+})  # fmt: skip
 """Name to the fields of an :class:`Augmentation` beside name and size, or to a function of the view's side."""
 
 

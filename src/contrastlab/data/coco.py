@@ -10,10 +10,12 @@ import hashlib
 import json
 import math
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.resources import files
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
@@ -41,21 +43,9 @@ class KeypointKind:
         return tuple(self.names.index(name) if name in self.names else k for k, name in enumerate(other))
 
 
-_COCO_SIDES = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
-PERSON = KeypointKind(
-    ("nose", *(f"{side}_{part}" for part in _COCO_SIDES for side in ("left", "right"))),
-    (.026, .025, .025, .035, .035, .079, .079, .072, .072, .062, .062, .107, .107, .087, .087, .089, .089),
-)  # fmt: skip
-"""COCO's 17 points of a person."""
-
-JOINTS = KeypointKind(
-    (
-        "right_ankle", "right_knee", "right_hip", "left_hip", "left_knee", "left_ankle", "right_wrist", "right_elbow",
-        "right_shoulder", "left_shoulder", "left_elbow", "left_wrist", "neck", "head_top",
-    ),
-    (.089, .087, .107, .107, .087, .089, .062, .072, .079, .079, .072, .062, .079, .079),
-)  # fmt: skip
-"""Leeds Sports Pose's 14 joints; COCO's sigmas, and for neck and head the shoulders'."""
+_ROWS = tomllib.loads((files("contrastlab.data") / "keypoints.toml").read_text(encoding="utf-8"))
+KEYPOINTS = {name: KeypointKind(tuple(row["names"]), tuple(row["sigmas"])) for name, row in _ROWS.items()}
+"""COCO's 17 points of a ``person``, and Leeds Sports Pose's 14 ``joints``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +238,7 @@ def _check_mask(mask: Any, width: int, height: int, where: str, strict: bool) ->
 
 def _keypoint_kind(categories: Sequence[Mapping[str, Any]]) -> KeypointKind | None:
     for names in (tuple(map(str, category["keypoints"])) for category in categories if category.get("keypoints")):
-        known = {PERSON.names: PERSON, JOINTS.names: JOINTS}
+        known = {kind.names: kind for kind in KEYPOINTS.values()}
         return known.get(names) or KeypointKind(names, (0.05,) * len(names))
     return None
 
@@ -274,8 +264,7 @@ def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, ru
         base, _, part = f"./{listed}".rpartition("/")
         path = folder / base / "ImageSets" / "Main" / f"{part}.txt"
         with _reading(path, _VOC):
-            lines = path.read_text(encoding="utf-8").splitlines()
-            stems = dict.fromkeys(line.split()[0] for line in lines if line.strip())  # each counts once
+            stems = dict.fromkeys(line[0] for line in limits.words(path))  # each counts once
         limits.check_inside(f"{path}: picture", stems)
         for image, stem in enumerate(stems, len(images) + 1):
             size, shown = _voc_file(folder / base / "Annotations" / f"{stem}.xml")

@@ -211,11 +211,8 @@ def mnist_t10k(name: str, folder: Path, note: str) -> Splits:
 
 def omniglot(name: str, folder: Path, note: str) -> Splits:
     """Omniglot's zip archives; drawers 1 to 16 train, the others test."""
-    archives = sorted(folder.glob("*.zip"))
-    if not archives:
-        raise FileNotFoundError(2, "no archive", str(folder / "*.zip"))
     drawings: dict[tuple[str, str, int], bytes] = {}
-    for archive in archives:  # the same alphabet may be in several
+    for archive in limits.matching(folder, "*.zip"):  # the same alphabet may be in several
         with zipfile.ZipFile(archive) as packed:
             for file in packed.namelist():
                 parts = file.split("/")
@@ -241,8 +238,7 @@ def torchvision_files(
     import torchvision.datasets
 
     corners = {}
-    for line in (folder / boxes).read_text(encoding="utf-8").splitlines() if boxes else ():
-        image, *numbers = line.split()
+    for image, *numbers in limits.words(folder / boxes) if boxes else ():
         left, top, right, bottom = map(int, numbers)
         corners[image] = (top - 1, left - 1, bottom - top + 1, right - left + 1)
     parts = []
@@ -259,8 +255,7 @@ def birds(name: str, folder: Path, note: str) -> Splits:
     """Caltech-UCSD Birds, by the lists of its authors: ``<number> <value>`` a line."""
 
     def column(file: str) -> list[str]:
-        lines = (folder / file).read_text(encoding="utf-8").splitlines()
-        return [line.split(maxsplit=1)[1] for line in lines if line.strip()]
+        return [value for _, value in limits.words(folder / file)]
 
     labels = [int(label) - 1 for label in column("image_class_labels.txt")]
     pool = _streamed(name, folder / "images", column("images.txt"), labels, column("classes.txt"))
@@ -317,11 +312,8 @@ def coco_objects(name: str, folder: Path, note: str, *, annotations: str = "", s
         labels = [known.number[each["category_id"]] for each in marked]
         paths = [picture["file_name"] for picture in pictures]
         crops = _streamed(f"{name}/{part}", folder / year, paths, labels, known.classes, boxes)
-        if side:
-            pixels = torch.stack(list(threaded(replace(crops, resize=side).__getitem__, range(len(crops)))))
-            parts.append(ImageSet(crops.name, pixels, crops.labels, crops.classes))
-        else:
-            parts.append(crops)
+        pixels = list(threaded(replace(crops, resize=side).__getitem__, range(len(crops)))) if side else []
+        parts.append(ImageSet(crops.name, torch.stack(pixels), crops.labels, crops.classes) if side else crops)
     return Splits.of(name, parts[0], parts[1], note)
 
 

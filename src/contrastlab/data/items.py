@@ -22,19 +22,10 @@ LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "clas
 """Names of a table's column of labels, the first one there is."""
 
 
-def check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
-    """Refuse labels that are not −1 (unknown) or an index into ``classes`` for each of ``count`` items (int64)."""
-    if labels.dtype != torch.int64 or labels.shape != (count,):
-        raise reject("labels", f"{labels.dtype} of shape {tuple(labels.shape)}", f"int64 of shape ({count},)")
-    low, high = (int(labels.min()), int(labels.max())) if count else (-1, -1)
-    accepted = f"-1 for unlabelled, else 0 to {len(classes) - 1}, the index into classes"
-    check(low >= -1 and high < len(classes), "labels", (low, high), accepted)
-
-
 class ItemSet:
     """Labelled items of one modality, read by number. Sets may share storage: treat their tensors as read-only.
 
-    A subclass is a frozen dataclass; ``by_item`` names its fields with one entry for each item.
+    A subclass is a frozen dataclass; ``by_item`` names its fields with one entry for each item, the items first.
     Its name is of set and split, such as ``"cifar10/train"``; labels int64 ``[N]`` count in ``classes``, −1 is unknown.
     """
 
@@ -52,6 +43,14 @@ class ItemSet:
             """Numbers of a pixel; 1 for grey, 3 for RGB."""
 
         def __getitem__(self, index: int) -> Tensor: ...
+
+    def __post_init__(self) -> None:
+        labels, count = self.labels, len(getattr(self, self.by_item[0]))
+        if labels.dtype != torch.int64 or labels.shape != (count,):
+            raise reject("labels", f"{labels.dtype} of shape {tuple(labels.shape)}", f"int64 of shape ({count},)")
+        low, high = (int(labels.min()), int(labels.max())) if count else (-1, -1)
+        accepted = f"-1 for unlabelled, else 0 to {len(self.classes) - 1}, the index into classes"
+        check(low >= -1 and high < len(self.classes), "labels", (low, high), accepted)
 
     def _form(self) -> str:
         """How items are stored and read: the beginning of what is hashed."""
@@ -111,6 +110,10 @@ class ItemSet:
         """``n`` random items in their order, or all for None; see :func:`balanced_subset`."""
         return self if n in (None, len(self)) else self.subset(balanced_subset(self.labels, n, seed))
 
+    def to(self, device: torch.device | str) -> Self:
+        """The same set with all its tensors on ``device``, if it is resident; files stay files."""
+        return self._changed(lambda column: column.to(device)) if self.resident else self
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Items(ItemSet):
@@ -131,7 +134,7 @@ class Items(ItemSet):
     def __post_init__(self) -> None:
         if not self._fits():
             raise reject("items", f"{self.items.dtype} of shape {tuple(self.items.shape)}", self.shape)
-        check_labels(self.labels, self.classes, len(self.items))
+        super().__post_init__()
         for name, values in getattr(self, "factors", {}).items():
             accepted = f"one for each of {len(self)} items"
             check(len(values) == len(self), f"factors[{name!r}]", f"{len(values)} values", accepted)
@@ -150,10 +153,6 @@ class Items(ItemSet):
 
     def __getitem__(self, index: int) -> Tensor:
         return self.items[index]
-
-    def to(self, device: torch.device | str) -> Self:
-        """The same set with all its tensors on ``device``."""
-        return self._changed(lambda column: column.to(device))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,7 +175,7 @@ class Files(ItemSet):
 
     def __post_init__(self) -> None:
         limits.check_inside("paths", self.paths)
-        check_labels(self.labels, self.classes, len(self.paths))
+        super().__post_init__()
 
     def _hashed(self) -> Iterator[str | Tensor]:
         yield self._form()
@@ -302,7 +301,7 @@ class Splits:
     def to(self, device: torch.device | str) -> Splits:
         """The same splits with resident parts on ``device``, each once; files stay files."""
         parts = {name: vars(self)[name] for name in ("pretrain", "train", "test") if name in vars(self)}
-        moved = {id(part): part.to(device) if part.resident else part for part in parts.values()}
+        moved = {id(part): part.to(device) for part in parts.values()}
         splits = copy(self)
         vars(splits).update({name: moved[id(part)] for name, part in parts.items()})
         return splits

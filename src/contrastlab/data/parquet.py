@@ -17,7 +17,7 @@ from torch import Tensor
 from contrastlab.data import limits
 from contrastlab.data.items import LABEL_COLUMNS, Splits, split_own
 from contrastlab.data.pictures import ImageSet, opened, stack
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, reject
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, check, reject
 
 
 @contextmanager
@@ -80,8 +80,8 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> tuple[ImageSet, s
         values += given
         names = names or _class_names(schema, label)
     where = ", ".join(path for path, _, _ in stamps)
-    if len({isinstance(value, str) for value in values if value is not None}) > 1:
-        raise reject(f"{where}: label", "numbers and texts", "one kind of label in all files")
+    kinds = {isinstance(value, str) for value in values if value is not None}
+    check(len(kinds) < 2, f"{where}: label", "numbers and texts", "one kind of label in all files")
     labels, classes = _as_labels(values, names)
     images = ImageSet(
         where, stack([(content, f"{where}: image {k}") for k, content in enumerate(encoded)]), labels, classes
@@ -124,8 +124,7 @@ def _as_labels(values: list[Any], names: tuple[str, ...] | None) -> tuple[Tensor
         return torch.tensor([index.get(value, -1) for value in values]), names
     numbers = [-1 if value is None else max(int(value), -1) for value in values]
     count = max(numbers, default=-1) + 1
-    if count > limits.MAX_CLASSES:
-        raise reject("label", count - 1, f"numbers of classes, below {limits.MAX_CLASSES}")
+    check(count <= limits.MAX_CLASSES, "label", count - 1, f"numbers of classes, below {limits.MAX_CLASSES}")
     if names is None or len(names) < count:
         names = tuple(str(k) for k in range(count))
     return torch.tensor(numbers, dtype=torch.int64), names

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -194,11 +194,7 @@ class StreamedImages(Files):
         return replace(self, channels=3)
 
 
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
-
-
-def threaded(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[_Out]:
+def threaded(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
     """``map`` in threads (Pillow decodes without the interpreter lock), in blocks, which cost less to hand over."""
     with ThreadPool(os.cpu_count() or 1) as pool:
         yield from pool.imap(function, items, chunksize=256)

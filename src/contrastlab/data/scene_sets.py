@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contrastlab.data.items import Items, ItemSet, Splits, check_labels
+from contrastlab.data.items import Items, ItemSet, Splits
 from contrastlab.data.parquet import columns
 from contrastlab.data.pictures import decode, opened
 from contrastlab.errors import CorruptFileError, import_extra
@@ -39,12 +39,8 @@ class SceneSet(Items):
     pixel_classes: tuple[str, ...]
     origin: str = ""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        slices(self.channels)
-
     def _fits(self) -> bool:
-        return self.items.dtype == torch.float16 and self.items.ndim == 4
+        return self.items.dtype == torch.float16 and self.items.ndim == 4 and bool(slices(self.channels))
 
     def _hashed(self) -> Iterator[str | Tensor]:
         yield self._form()
@@ -56,20 +52,17 @@ class SceneSet(Items):
         return replace(super().subset(indices), origin=self.origin and f"{self.origin}, scenes {chosen}")
 
 
-CAMVID_CLASSES = (
-    "sky", "building", "pole", "road", "pavement", "tree", "sign", "fence", "car", "pedestrian", "bicyclist",
-)  # fmt: skip
-"""In the order of SegNet's copy, whose masks have 11 for void."""
+def camvid(name: str, folder: Path, note: str, *, classes: Sequence[str]) -> Splits:
+    """CamVid as SegNet's authors cut it: street frames of 240x180 with 11 classes of pixels; no depth, no normals.
 
-
-def camvid(name: str, folder: Path, note: str) -> Splits:
-    """CamVid as SegNet's authors cut it: street frames of 240x180 with 11 classes of pixels; no depth, no normals."""
-    train, test = (_camvid(f"{name}/{part}", folder / f"{part}.parquet") for part in ("train", "test"))
+    The number of a mask behind those of ``classes``, 11, is void.
+    """
+    train, test = (_camvid(name, folder / f"{part}.parquet", tuple(classes)) for part in ("train", "test"))
     return Splits.of(name, train, test, note)
 
 
-def _camvid(name: str, path: Path) -> SceneSet:
-    scenes, void = [], len(CAMVID_CLASSES)
+def _camvid(name: str, path: Path, pixel_classes: tuple[str, ...]) -> SceneSet:
+    scenes, void = [], len(pixel_classes)
     for picture, mask in zip(*columns(path, "image", "mask"), strict=True):
         rgb = np.asarray(decode(picture["bytes"], str(path)).convert("RGB"))
         with opened(mask["bytes"], str(path)) as image:  # of a palette, the numbers are the classes
@@ -82,7 +75,7 @@ def _camvid(name: str, path: Path) -> SceneSet:
         classes[classes == void] = -1
         scenes.append(np.concatenate([rgb.transpose(2, 0, 1), classes[None]]).astype(np.float16))
     labels = torch.zeros(len(scenes), dtype=torch.int64)
-    return SceneSet(name, torch.from_numpy(np.stack(scenes)), labels, ("street",), CAMVID_CLASSES)
+    return SceneSet(name, torch.from_numpy(np.stack(scenes)), labels, ("street",), pixel_classes)
 
 
 NYU_FILE = "nyu_depth_v2_labeled.mat"
@@ -113,9 +106,6 @@ class StreamedScenes(ItemSet):
     classes: tuple[str, ...]
     pixel_classes: tuple[str, ...]
     table: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_labels(self.labels, self.classes, len(self.indices))
 
     def __getitem__(self, index: int) -> Tensor:
         number, parts = int(self.indices[index]), ("images", "depths", "labels")

@@ -146,9 +146,7 @@ def sound_files(
 
     The test is what the file ``test_list`` names, or the last ``test_speakers`` folders, or 20 % of each class.
     """
-    paths = sorted(path.relative_to(folder).as_posix() for path in folder.glob(files))
-    if not paths:
-        raise FileNotFoundError(2, "no sound", str(folder / files))
+    paths = sorted(path.relative_to(folder).as_posix() for path in limits.matching(folder, files))
     matches = [re.search(label, path) for path in paths]
     if None in matches:
         raise ValueError(f"{paths[matches.index(None)]!r} does not say its class as {label!r} does")
@@ -183,10 +181,7 @@ def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
 def _spoken_digits(folder: Path) -> tuple[Tensor, Tensor, list[str], Tensor]:
     import pyarrow.parquet as pq
 
-    paths = sorted(folder.glob("*.parquet"))
-    if not paths:
-        raise FileNotFoundError(2, "no table", str(folder / "*.parquet"))
-    rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
+    rows = [row for path in limits.matching(folder, "*.parquet") for row in pq.read_table(path).to_pylist()]
     kinds = {"audio": bytes, "digit": int, "speaker": str, "take": int}
     if not all(isinstance(row.get(column), kind) for row in rows for column, kind in kinds.items()):
         raise CorruptFileError(f"fsdd: {folder} has not the columns audio, digit, speaker, take, full in every row")

@@ -219,16 +219,12 @@ def tracks(name: str, path: Path, note: str) -> Splits:
 _Listed = dict[str, list[tuple[str, int]]]  # part of an official split to the paths of its videos and their labels
 
 
-def _lines(path: Path) -> Iterator[list[str]]:
-    return (line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
-
-
 def _ucf(lists: Path) -> tuple[Sequence[str], list[_Listed]]:
-    number = {action: int(label) - 1 for label, action in _lines(lists / "classInd.txt")}  # counted from 1
+    number = {action: int(label) - 1 for label, action in limits.words(lists / "classInd.txt")}  # counted from 1
     # training lists say the label, too; test lists do not, and the folder of a video is its action in both
     splits = [
         {
-            part: [(line[0], number[line[0].split("/")[0]]) for line in _lines(lists / f"{part}list{k:02d}.txt")]
+            part: [(line[0], number[line[0].split("/")[0]]) for line in limits.words(lists / f"{part}list{k:02d}.txt")]
             for part in ("train", "test")
         }
         for k in (1, 2, 3)
@@ -238,13 +234,11 @@ def _ucf(lists: Path) -> tuple[Sequence[str], list[_Listed]]:
 
 def _hmdb(lists: Path) -> tuple[Sequence[str], list[_Listed]]:
     ending = "_test_split1.txt"
-    classes = sorted(file.name.removesuffix(ending) for file in lists.glob(f"*{ending}"))
-    if not classes:
-        raise FileNotFoundError(2, "no list", str(lists / f"*{ending}"))
+    classes = sorted(file.name.removesuffix(ending) for file in limits.matching(lists, f"*{ending}"))
     splits: list[_Listed] = [{"train": [], "test": []} for _ in range(3)]
     for k, split in enumerate(splits, 1):
         for label, action in enumerate(classes):
-            for video, part in _lines(lists / f"{action}_test_split{k}.txt"):
+            for video, part in limits.words(lists / f"{action}_test_split{k}.txt"):
                 if part not in ("0", "1", "2"):
                     raise ValueError(f"{action}_test_split{k}.txt: {video} {part} is not a video and 0, 1 or 2")
                 if part != "0":  # 1 trains, 2 tests, 0 is in neither part
