@@ -57,19 +57,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Source:
-    """Where data of one name come from.
+    """Where data of one name come from."""
 
-    Args:
-        modality: see :mod:`contrastlab.data.modalities`.
-        read: makes the splits; :func:`load` cuts them to the sizes of the request.
-        get: how to get the files, for whoever does not have them; ``<root>`` stands for the data root.
-        folder: of the files, below the data root.
-    """
-
-    modality: str
-    read: Callable[[Request], Splits]
-    get: str = ""
-    folder: str = ""
+    modality: str  #: see :mod:`contrastlab.data.modalities`
+    read: Callable[[Request], Splits]  #: makes the splits; :func:`load` cuts them to the sizes of the request
+    get: str = ""  #: how to get the files, for whoever does not have them; ``<root>`` stands for the data root
+    folder: str = ""  #: of the files, below the data root
 
 
 _TEXT = (files("contrastlab.data") / "published.toml").read_text(encoding="utf-8")

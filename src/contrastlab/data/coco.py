@@ -238,8 +238,8 @@ def _check_mask(mask: Any, width: int, height: int, where: str, strict: bool) ->
 
 def _keypoint_kind(categories: Sequence[Mapping[str, Any]]) -> KeypointKind | None:
     for names in (tuple(map(str, category["keypoints"])) for category in categories if category.get("keypoints")):
-        known = {kind.names: kind for kind in KEYPOINTS.values()}
-        return known.get(names) or KeypointKind(names, (0.05,) * len(names))
+        known = (kind for kind in KEYPOINTS.values() if kind.names == names)
+        return next(known, KeypointKind(names, (0.05,) * len(names)))
     return None
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from contrastlab.data import coco, limits
 from contrastlab.data.items import Splits, UnlabelledSplits, split_own
-from contrastlab.data.parquet import aligned, parquet_files, read_parquet, whole_numbers
+from contrastlab.data.parquet import aligned, columns, parquet_files, read_parquet
 from contrastlab.data.pictures import ImageSet, StreamedImages, chw, decode, opened, stack, threaded
 from contrastlab.errors import MissingDataError
 
@@ -121,8 +121,7 @@ def imagenet(name: str, folder: Path, note: str, *, synsets: int) -> Splits:
 def tinyimagenet(name: str, folder: Path, note: str) -> Splits:
     """``tiny-imagenet-200`` as its authors pack it, decoded into memory: 200 synsets, 64×64, the grey ones as RGB."""
     train, images = _listed(f"{name}/train", folder / "train"), folder / "val" / "images"
-    lines = (folder / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
-    synset_of = dict(line.split("\t")[:2] for line in lines if "\t" in line)
+    synset_of = dict(line[:2] for line in limits.words(folder / "val" / "val_annotations.txt"))
     held = [path for path in limits.files_below(images, SUFFIXES) if path.name in synset_of]
     synsets = [synset_of[path.name] for path in held]
     strange = sorted(set(synsets) - set(train.classes))
@@ -329,7 +328,7 @@ def traffic_signs(name: str, root: Path, note: str, *, by_track: bool) -> Splits
         tracks = torch.tensor([int(Path(path).stem.split("_")[0]) for path in pool.paths])
         origin = "GTSRB, Final_Training"
     else:
-        (images, _), (tracks,) = read_parquet([copy]), whole_numbers(copy, "track")
+        (images, _), (tracks,) = read_parquet([copy]), map(torch.tensor, columns(copy, "track"))
         pool = replace(images, factors={"track": tracks})
         origin = "GTSRB, training frames, 32 px JPEG copy"
     return Splits.held_out(name, pool, f"{origin}; {note}", tracks if by_track else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -56,9 +56,10 @@ class ItemSet:
         """How items are stored and read: the beginning of what is hashed."""
         raise NotImplementedError
 
-    def _hashed(self) -> Iterable[str | Tensor]:
+    def _hashed(self) -> Iterator[str | Tensor]:
         """What the fingerprint depends on."""
-        raise NotImplementedError
+        yield self._form()
+        yield from (getattr(self, self.by_item[0]), self.labels)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -90,11 +91,9 @@ class ItemSet:
         """The items at ``indices`` (int64 ``[n]``), in that order."""
 
         def chosen(column: Any) -> Any:
-            if isinstance(column, Tensor):
-                return column[indices.to(column.device)]
             if isinstance(column, tuple):
                 return tuple(column[k] for k in indices.tolist())
-            return None if column is None else column.index_select(0, indices)
+            return None if column is None else column.index_select(0, indices.to(column.device))
 
         return self._changed(chosen)
 
@@ -142,10 +141,6 @@ class Items(ItemSet):
     def _form(self) -> str:
         return repr(tuple(self.items.shape))
 
-    def _hashed(self) -> Iterator[str | Tensor]:
-        yield self._form()
-        yield from (self.items, self.labels)
-
     @property
     def channels(self) -> int:
         """Numbers of a pixel, the last axis but two; 1 for grey, 3 for RGB."""
@@ -157,19 +152,14 @@ class Items(ItemSet):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Files(ItemSet):
-    """Items in files, decoded one at a time; holds paths only, so it can be sent to ``DataLoader`` workers.
-
-    Attributes:
-        folder: what ``paths`` are relative to.
-        paths: N file paths; none may lead out of the folder.
-    """
+    """Items in files, decoded one at a time; holds paths only, so it can be sent to ``DataLoader`` workers."""
 
     resident: ClassVar[bool] = False
     by_item: ClassVar[tuple[str, ...]] = ("paths", "labels")
 
     name: str
     folder: Path
-    paths: tuple[str, ...]
+    paths: tuple[str, ...]  #: N, relative to ``folder``; none may lead out of it
     labels: Tensor
     classes: tuple[str, ...]
 
@@ -209,31 +199,27 @@ def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
 
 def hold_out(
     labels: Tensor, groups: Tensor | None = None, *, name: str = "", classes: Sequence[str] = (), item: str = "image"
-) -> tuple[Tensor, Tensor]:
-    """Indices kept and held out of a stratified 80/20 split, ascending, always the same for the same labels.
+) -> Tensor:
+    """What is held out of a stratified 80/20 split, boolean ``[N]``, always the same for the same labels.
 
     Of each class a fifth is held out, rounded, but at least one item and never all; a class of one item is refused by
-    a ``NotApplicableError``, in whose words ``name``, ``classes`` and ``item`` occur. Items with label −1 enter
-    neither part. The items of a group (int64 ``[N]``), such as the frames of one track, stay together, and groups are
-    what is counted; the same number in another class is another group.
+    a ``NotApplicableError``, in whose words ``name``, ``classes`` and ``item`` occur. Items with label −1 are not held
+    out. The items of a group (int64 ``[N]``), such as the frames of one track, stay together, and groups are what is
+    counted; the same number in another class is another group.
     """
     if groups is not None:
         of_group, of_item = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
-        split = hold_out(of_group[0], name=name, classes=classes, item="track")
-        first, second = (torch.isin(of_item, chosen).nonzero().flatten() for chosen in split)
-        return first, second
+        return hold_out(of_group[0], name=name, classes=classes, item="track")[of_item]
     generator = torch.Generator().manual_seed(0)
-    kept, held = [], []
+    held = torch.zeros(len(labels), dtype=torch.bool)
     for label in sorted(set(labels[labels >= 0].tolist())):
         rows = (labels == label).nonzero().flatten()
         if len(rows) < 2:
             which = f"{f'{name}: ' if name else ''}class {classes[label] if classes else label!r} has one {item}"
             raise NotApplicableError(f"{which}: a split into train and test needs at least two of each class")
         rows = rows[torch.randperm(len(rows), generator=generator)]
-        count = min(max(round(0.2 * len(rows)), 1), len(rows) - 1)
-        held.append(rows[:count])
-        kept.append(rows[count:])
-    return torch.cat(kept).sort().values, torch.cat(held).sort().values
+        held[rows[: min(max(round(0.2 * len(rows)), 1), len(rows) - 1)]] = True
+    return held
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -280,8 +266,7 @@ class Splits:
     @classmethod
     def held_out(cls, name: str, pool: Any, note: str, groups: Tensor | None = None) -> Splits:
         """A stratified 80/20 split of ``pool``, see :func:`hold_out`."""
-        _, held = hold_out(pool.labels, groups, name=name, classes=pool.classes)
-        return cls.divided(name, pool, torch.zeros(len(pool), dtype=torch.bool).index_fill(0, held, True), note)
+        return cls.divided(name, pool, hold_out(pool.labels, groups, name=name, classes=pool.classes), note)
 
     def folds(self) -> tuple[tuple[Any, Any], ...]:
         """(train, test) of every official split."""
@@ -289,14 +274,11 @@ class Splits:
 
     def limited(self, n_train: int | None, n_test: int | None, seed: int = 0) -> Splits:
         """The same splits with so many items in ``pretrain``, at most so many in ``train``, so many in ``test``."""
-        splits = self
-        if n_train is not None:
-            pretrain = _cut("n_train", n_train, self.pretrain, seed)
-            shared = self.train is self.pretrain
-            train = pretrain if shared else self.train.take(min(n_train, len(self.train)), seed)
-            # a subset of the first official split is none of the others
-            splits = replace(self, pretrain=pretrain, train=train, further=())
-        return splits if n_test is None else replace(splits, test=_cut("n_test", n_test, self.test, seed))
+        pretrain, test = _cut("n_train", n_train, self.pretrain, seed), _cut("n_test", n_test, self.test, seed)
+        shared, most = self.train is self.pretrain, len(self.train)
+        train = pretrain if shared else self.train.take(min(n_train or most, most), seed)
+        further = self.further if n_train is None else ()  # a subset of the first official split is none of the others
+        return replace(self, pretrain=pretrain, train=train, test=test, further=further)
 
     def to(self, device: torch.device | str) -> Splits:
         """The same splits with resident parts on ``device``, each once; files stay files."""
@@ -319,8 +301,8 @@ def _labelled(part: Any) -> Any:
     return part if part.labelled else part.subset((part.labels >= 0).nonzero().flatten())
 
 
-def _cut(argument: str, count: int, part: Any, seed: int) -> Any:
-    check(count <= len(part), argument, count, f"at most the {len(part)} items of {part.name}")
+def _cut(argument: str, count: int | None, part: Any, seed: int) -> Any:
+    check(count is None or count <= len(part), argument, count, f"at most the {len(part)} items of {part.name}")
     return part.take(count, seed)
 
 

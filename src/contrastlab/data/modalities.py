@@ -21,19 +21,14 @@ from contrastlab.views import Augmentation, Views
 
 @dataclass(frozen=True)
 class Modality:
-    """How items of one kind are seen and embedded.
+    """How items of one kind are seen and embedded."""
 
-    Args:
-        name: ``image``, …
-        augmentation: settings to the distribution over views.
-        encoders: views of a recipe, a set of items and settings to one new encoder per stream, in the order of
-            ``views.streams``; weights come from torch's default generator.
-        build: settings to the arguments that :func:`contrastlab.encoders.build` needs to make these encoders again.
-    """
-
-    name: str
-    augmentation: Callable[[Settings], Augmentation]
+    name: str  #: ``image``, …
+    augmentation: Callable[[Settings], Augmentation]  #: settings to the distribution over views
+    #: views of a recipe, a set of items and settings to one new encoder per stream, in the order of ``views.streams``;
+    #: weights come from torch's default generator
     encoders: Callable[[Views, Any, Settings], nn.ModuleList]
+    #: settings to the arguments that :func:`contrastlab.encoders.build` needs to make these encoders again
     build: Callable[[Settings], Mapping[str, Any]]
 
 

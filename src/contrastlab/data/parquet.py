@@ -40,11 +40,6 @@ def columns(path: Path, *names: str) -> list[list[Any]]:
     return [values[name] for name in names]
 
 
-def whole_numbers(path: Path, *names: str) -> list[Tensor]:
-    """Columns of whole numbers of a parquet file, int64 ``[N]`` each."""
-    return [torch.tensor(values, dtype=torch.int64) for values in columns(path, *names)]
-
-
 def read_parquet(paths: Iterable[Path]) -> tuple[ImageSet, str]:
     """The images of parquet files, in order, decoded, and how they are stored, such as ``JPEG``.
 
@@ -102,8 +97,7 @@ def _image_column(schema: Any, path: str) -> str:
     if not usable:
         accepted = "a column of images, a struct with the fields bytes and path"
         raise ArgumentError(f"{path} has the columns {', '.join(schema.names)}: accepted is {accepted}")
-    preferred: list[str] = [name for name in ("img", "image", *usable) if name in usable]
-    return preferred[0]
+    return next(str(name) for name in ("img", "image", *usable) if name in usable)
 
 
 def _class_names(schema: Any, column: str | None) -> tuple[str, ...] | None:

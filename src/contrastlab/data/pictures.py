@@ -99,17 +99,13 @@ def chw(image: Image.Image, channels: int) -> np.ndarray[Any, np.dtype[np.uint8]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageSet(Items):
-    """Images in memory, uint8 ``[N, C, H, W]`` with C 1 (grey) or 3 (RGB).
-
-    Attributes:
-        factors: what else is known of each image, ``[N]`` by name: what a generated one was made from, or the track
-            of a video frame.
-    """
+    """Images in memory, uint8 ``[N, C, H, W]`` with C 1 (grey) or 3 (RGB)."""
 
     modality: ClassVar[str] = "image"
     by_item: ClassVar[tuple[str, ...]] = (*Items.by_item, "factors")
     shape: ClassVar[str] = "uint8 of shape [N, C, H, W] with C 1 or 3"
 
+    #: what else is known of each image, ``[N]`` by name: what a generated one was made from, or a video frame's track
     factors: Mapping[str, Tensor] = field(default_factory=dict)
 
     def _fits(self) -> bool:

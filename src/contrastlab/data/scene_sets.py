@@ -25,18 +25,15 @@ class SceneSet(Items):
     """Scenes in memory, float16 ``[N, C, H, W]``, packed as :data:`contrastlab.views.channels.LAYOUT` says.
 
     The colours are whole numbers from 0 to 255. Float16 holds these exactly, and depth and normals to half a
-    thousandth. Labels and ``classes`` are those of whole scenes.
-
-    Attributes:
-        pixel_classes: of pixels.
-        origin: what generated items are a function of; their fingerprint is then that of these words, which does not
-            depend on how a machine rounds a sine. Empty: the fingerprint is that of the numbers.
+    thousandth. Labels and ``classes`` are those of whole scenes, ``pixel_classes`` those of pixels.
     """
 
     modality: ClassVar[str] = "scene"
     shape: ClassVar[str] = "float16 of shape [N, C, H, W]"
 
     pixel_classes: tuple[str, ...]
+    #: what generated items are a function of; their fingerprint is then that of these words, which does not depend on
+    #: how a machine rounds a sine. Empty: the fingerprint is that of the numbers
     origin: str = ""
 
     def _fits(self) -> bool:
@@ -87,11 +84,7 @@ NYU_INTRINSICS = (518.85790117450188, 519.46961112127485, 325.58244941119034, 25
 class StreamedScenes(ItemSet):
     """Frames of NYU-Depth-V2, read when they are used; holds a path only, so ``DataLoader`` workers can have it.
 
-    Attributes:
-        path: of the authors' file.
-        indices: int64 ``[N]`` numbers of the frames in the file; labels and ``classes`` are those of whole scenes.
-        pixel_classes: of pixels.
-        table: the file's class of a pixel, from 1, to that of ``pixel_classes``, from 1; empty if they are the same.
+    Labels and ``classes`` are those of whole scenes, ``pixel_classes`` those of pixels.
     """
 
     resident: ClassVar[bool] = False
@@ -100,12 +93,12 @@ class StreamedScenes(ItemSet):
     channels: ClassVar[int] = 8
 
     name: str
-    path: Path
-    indices: Tensor
+    path: Path  #: of the authors' file
+    indices: Tensor  #: int64 ``[N]``, numbers of the frames in the file
     labels: Tensor
     classes: tuple[str, ...]
     pixel_classes: tuple[str, ...]
-    table: tuple[int, ...] = ()
+    table: tuple[int, ...] = ()  #: the file's class of a pixel, from 1, to ours, from 1; empty if they are the same
 
     def __getitem__(self, index: int) -> Tensor:
         number, parts = int(self.indices[index]), ("images", "depths", "labels")
@@ -118,9 +111,8 @@ class StreamedScenes(ItemSet):
         packed = [rgb, (classes - 1)[None], depth[None], normals(depth, *NYU_INTRINSICS)]
         return torch.from_numpy(np.concatenate(packed).astype(np.float16))
 
-    def _hashed(self) -> Iterator[str | Tensor]:
-        yield f"{self.path.name} {self.path.stat().st_size} {self.pixel_classes}"
-        yield from (self.indices, self.labels)
+    def _form(self) -> str:
+        return f"{self.path.name} {self.path.stat().st_size} {self.pixel_classes}"
 
 
 def nyu(name: str, folder: Path, note: str) -> Splits:

@@ -9,7 +9,6 @@ import re
 import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -177,8 +176,11 @@ def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
     return Splits.divided(name, pool, torch.arange(len(every)) >= len(every) - len(rows["test"]), note)
 
 
-@lru_cache(maxsize=1)
-def _spoken_digits(folder: Path) -> tuple[Tensor, Tensor, list[str], Tensor]:
+def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: bool = False) -> Splits:
+    """The Free Spoken Digit Dataset at 8,000 samples a second, by ``digit`` or ``speaker``.
+
+    Takes 0 to 4 of 50 test, as its authors split it; with ``unheard`` it is the last two of six speakers.
+    """
     import pyarrow.parquet as pq
 
     rows = [row for path in limits.matching(folder, "*.parquet") for row in pq.read_table(path).to_pylist()]
@@ -186,22 +188,14 @@ def _spoken_digits(folder: Path) -> tuple[Tensor, Tensor, list[str], Tensor]:
     if not all(isinstance(row.get(column), kind) for row in rows for column, kind in kinds.items()):
         raise CorruptFileError(f"fsdd: {folder} has not the columns audio, digit, speaker, take, full in every row")
     sounds = (read_wave(row["audio"], 8000, f"fsdd, {row['digit']}_{row['speaker']}_{row['take']}") for row in rows)
+    waves = torch.stack([fitted(sound, 8192) for sound in sounds])
+    known = sorted({row["speaker"] for row in rows})
+    speakers = torch.tensor([known.index(row["speaker"]) for row in rows])
     digits, takes = (torch.tensor([row[column] for row in rows]) for column in ("digit", "take"))
-    return torch.stack([fitted(sound, 8192) for sound in sounds]), digits, [row["speaker"] for row in rows], takes
-
-
-def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: bool = False) -> Splits:
-    """The Free Spoken Digit Dataset at 8,000 samples a second, by ``digit`` or ``speaker``.
-
-    Takes 0 to 4 of 50 test, as its authors split it; with ``unheard`` it is the last two of six speakers.
-    """
-    waves, digits, speakers, takes = _spoken_digits(folder)
-    known = sorted(set(speakers))
-    of = torch.tensor([known.index(speaker) for speaker in speakers])
-    labels, names = (of, tuple(known)) if classes == "speaker" else (digits, tuple("0123456789"))
+    labels, names = (speakers, tuple(known)) if classes == "speaker" else (digits, tuple("0123456789"))
     pool = WaveSet(name, waves, labels, names, 8000)
-    note = note.format(unheard=" and ".join(known[-2:]))
-    return Splits.divided(name, pool, of >= len(known) - 2 if unheard else takes < 5, note)
+    tested = speakers >= len(known) - 2 if unheard else takes < 5
+    return Splits.divided(name, pool, tested, note.format(unheard=" and ".join(known[-2:])))
 
 
 def load_waves(name: str, location: str) -> Splits:

@@ -6,7 +6,7 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from contrastlab import files
 from contrastlab.data import limits
 from contrastlab.data.flow import ZERO, cached_tvl1, quantise, tvl1
 from contrastlab.data.items import Files, Items, Splits
-from contrastlab.data.parquet import read_parquet, whole_numbers
+from contrastlab.data.parquet import columns, read_parquet
 from contrastlab.data.pictures import opened
 from contrastlab.errors import CorruptFileError, MissingDataError, check, import_extra
 
@@ -86,13 +86,19 @@ class VideoFiles(Files):
 
     def __getitem__(self, index: int) -> Tensor:
         if self.count is None:
-            return self._window(index, lambda starts: (starts - 1) // 2)
+            return self.window(index)
         with self._opened(index) as packed:
             return self._read(packed, spread(_count(packed, "frame"), self.count).tolist())
 
-    def window(self, index: int, rng: torch.Generator) -> Tensor:
-        """``[length, 5, H, W]`` consecutive frames, from a start that is uniform over the video."""
-        return self._window(index, lambda starts: int(torch.randint(starts, (1,), generator=rng)))
+    def window(self, index: int, rng: torch.Generator | None = None) -> Tensor:
+        """``[length, 5, H, W]`` consecutive frames, from a start that is uniform over the video; or in its middle."""
+        with self._opened(index) as packed:
+            frames = _count(packed, "frame")
+            if frames < self.length:
+                raise CorruptFileError(f"{self.path(index)} has {frames} frames: a window of {self.length} is wanted")
+            starts = frames - self.length + 1
+            first = int(torch.randint(starts, (1,), generator=rng)) if rng else (starts - 1) // 2
+            return self._read(packed, range(first, first + self.length))
 
     def still(self) -> VideoFiles:
         """The same videos with windows of one frame and no flow, for a network of single frames."""
@@ -104,15 +110,6 @@ class VideoFiles(Files):
 
     def _form(self) -> str:
         return repr((HEIGHT, WIDTH, self.length, self.count, self.flow, self.bound))
-
-    def _window(self, index: int, choose: Callable[[int], int]) -> Tensor:
-        """A window from the frame that ``choose`` gives for the number of possible starts."""
-        with self._opened(index) as packed:
-            frames = _count(packed, "frame")
-            if frames < self.length:
-                raise CorruptFileError(f"{self.path(index)} has {frames} frames: a window of {self.length} is wanted")
-            first = choose(frames - self.length + 1)
-            return self._read(packed, range(first, first + self.length))
 
     def _read(self, packed: zipfile.ZipFile, numbers: Iterable[int]) -> Tensor:
         planes, flows = [], _count(packed, "flow") if self.flow else 0
@@ -202,7 +199,7 @@ _TRACK_BOUND = 4.0
 def tracks(name: str, path: Path, note: str) -> Splits:
     """The tracks of a copy of GTSRB as clips, with TV-L1 flow."""
     table, _ = read_parquet([path])
-    track, frame = whole_numbers(path, "track", "frame")
+    track, frame = map(torch.tensor, columns(path, "track", "frame"))
     groups, of_row = torch.unique(torch.stack([table.labels, track]), dim=1, return_inverse=True)
     rows = []
     for group in range(groups.shape[1]):
@@ -221,14 +218,13 @@ _Listed = dict[str, list[tuple[str, int]]]  # part of an official split to the p
 
 def _ucf(lists: Path) -> tuple[Sequence[str], list[_Listed]]:
     number = {action: int(label) - 1 for label, action in limits.words(lists / "classInd.txt")}  # counted from 1
-    # training lists say the label, too; test lists do not, and the folder of a video is its action in both
-    splits = [
-        {
-            part: [(line[0], number[line[0].split("/")[0]]) for line in limits.words(lists / f"{part}list{k:02d}.txt")]
-            for part in ("train", "test")
-        }
-        for k in (1, 2, 3)
-    ]
+
+    def listed(part: str, k: int) -> list[tuple[str, int]]:
+        # training lists say the label, too; test lists do not, and the folder of a video is its action in both
+        videos = (line[0] for line in limits.words(lists / f"{part}list{k:02d}.txt"))
+        return [(video, number[video.split("/")[0]]) for video in videos]
+
+    splits = [{part: listed(part, k) for part in ("train", "test")} for k in (1, 2, 3)]
     return sorted(number, key=lambda action: number[action]), splits
 
 
