@@ -49,11 +49,6 @@ class Request:
     n_test: int | None
     seed: int
 
-    @property
-    def path(self) -> str:
-        """The part behind the colon of a user's own data."""
-        return self.name.partition(":")[2]
-
 
 @dataclass(frozen=True)
 class Source:
@@ -97,12 +92,15 @@ SOURCES: Mapping[str, Source] = MappingProxyType({
 })  # fmt: skip
 """Name of a data set to its source, of the package's own; see :func:`names`."""
 
+
+def _own(modality: str, read: Callable[[str, str], Splits]) -> Source:
+    return Source(modality, lambda request: read(request.name, request.name.partition(":")[2]))
+
+
 OWN: Mapping[str, Source] = MappingProxyType({
-    "folder": Source("image", lambda request: load_folder(request.name, request.path)),
-    "parquet": Source("image", lambda request: load_parquet(request.name, request.path)),
-    "annotated": Source("annotated image", lambda request: load_own(request.name, request.path)),
-    "sentences": Source("sentence", lambda request: load_sentences(request.name, request.path)),
-    "waves": Source("waveform", lambda request: load_waves(request.name, request.path)),
+    "folder": _own("image", load_folder), "parquet": _own("image", load_parquet),
+    "annotated": _own("annotated image", load_own), "sentences": _own("sentence", load_sentences),
+    "waves": _own("waveform", load_waves),
 })  # fmt: skip
 """Kind of a user's own data, ``<kind>:<path>``, to its source."""
 

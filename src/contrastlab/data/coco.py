@@ -25,7 +25,6 @@ from contrastlab.data import limits
 from contrastlab.errors import ContrastLabError, CorruptFileError, check, is_integer, is_number
 
 Rule = Literal["coco", "voc07", "voc12", "lvis"]
-_COCO, _VOC = "COCO's form", "PASCAL VOC's form"
 _BEYOND = 1.0  # pixels that a polygon may reach beyond its picture
 
 
@@ -135,7 +134,7 @@ def _reading(where: object, form: str) -> Iterator[None]:
 
 def read_json(path: Path) -> Any:
     """The content of a file of COCO's or LVIS's JSON."""
-    with _reading(path, _COCO):
+    with _reading(path, "COCO's form"):
         return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -166,7 +165,7 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
     ``strict`` refuses a box without area and a mask that leaves its picture. A published set has a few: without it
     they are left out, or cut by whoever draws the mask.
     """
-    with _reading(name, _COCO):
+    with _reading(name, "COCO's form"):
         images, categories, marked = lists(raw)
         _check_ids(name, *images, *(category["id"] for category in categories), *(each["id"] for each in marked))
         for image in images.values():
@@ -263,7 +262,7 @@ def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, ru
     for listed in lists:
         base, _, part = f"./{listed}".rpartition("/")
         path = folder / base / "ImageSets" / "Main" / f"{part}.txt"
-        with _reading(path, _VOC):
+        with _reading(path, "PASCAL VOC's form"):
             stems = dict.fromkeys(line[0] for line in limits.words(path))  # each counts once
         limits.check_inside(f"{path}: picture", stems)
         for image, stem in enumerate(stems, len(images) + 1):
@@ -283,7 +282,7 @@ def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, ru
 
 def _voc_file(path: Path) -> tuple[dict[str, int], list[tuple[str, int, float, float, float, float]]]:
     """Width and height of a picture; name, difficulty and corners of its objects."""
-    with _reading(path, _VOC):
+    with _reading(path, "PASCAL VOC's form"):
         root = ElementTree.parse(path, ElementTree.XMLParser(target=_NoEntities())).getroot()  # noqa: S314
         size = {side: int(_text(root, f"size/{side}")) for side in ("width", "height")}
         objects = []

@@ -44,8 +44,7 @@ def tvl1(frames: Tensor) -> Tensor:
     """
     optical_flow_tvl1 = import_extra("skimage.registration", "video").optical_flow_tvl1
     fit = frames.dtype == torch.uint8 and frames.ndim == 4 and frames.shape[1] in (1, 3)
-    given = f"{frames.dtype} of shape {tuple(frames.shape)}"
-    check(fit, "frames", given, "uint8 of shape [T, C, H, W] with C 1 or 3")
+    check(fit, "frames", f"{frames.dtype} of shape {tuple(frames.shape)}", "uint8 of shape [T, C, H, W] with C 1 or 3")
     weights = torch.tensor([0.299, 0.587, 0.114]) if frames.shape[1] == 3 else torch.ones(1)
     grey = ((frames.float() / 255) * weights[:, None, None]).sum(1).numpy()
     flows = np.zeros((len(grey) - 1, 2, *grey.shape[1:]), dtype=np.float32)

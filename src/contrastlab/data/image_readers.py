@@ -218,8 +218,7 @@ def omniglot(name: str, folder: Path, note: str) -> Splits:
                 if file.endswith(".png") and len(parts) == 4:
                     drawings[parts[1], parts[2], int(Path(file).stem.split("_")[1])] = limits.unpacked(packed, file)
     keys = sorted(drawings)
-    kinds = [f"{alphabet}/{character}" for alphabet, character, _ in keys]
-    classes, labels = np.unique(kinds, return_inverse=True)
+    classes, labels = np.unique([f"{alphabet}/{character}" for alphabet, character, _ in keys], return_inverse=True)
     pixels = torch.from_numpy(np.stack([chw(decode(drawings[key]), 1) for key in keys]))
     drawer = torch.tensor([drawer for *_, drawer in keys])
     pool = ImageSet(name, pixels, torch.from_numpy(labels), tuple(classes.tolist()), {"drawer": drawer})

@@ -98,12 +98,11 @@ class ItemSet:
         return self._changed(chosen)
 
     def _changed(self, change: Callable[[Any], Any]) -> Self:
-        fields = {}
-        for field in self.by_item:
-            column = getattr(self, field)
+        def changed(column: Any) -> Any:
             by_name = isinstance(column, Mapping)
-            fields[field] = {name: change(values) for name, values in column.items()} if by_name else change(column)
-        return replace(self, **fields)  # type: ignore[type-var]
+            return {name: change(values) for name, values in column.items()} if by_name else change(column)
+
+        return replace(self, **{field: changed(getattr(self, field)) for field in self.by_item})  # type: ignore[type-var]
 
     def take(self, n: int | None, seed: int = 0) -> Self:
         """``n`` random items in their order, or all for None; see :func:`balanced_subset`."""

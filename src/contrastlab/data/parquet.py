@@ -43,11 +43,10 @@ def columns(path: Path, *names: str) -> list[list[Any]]:
 def read_parquet(paths: Iterable[Path]) -> tuple[ImageSet, str]:
     """The images of parquet files, in order, decoded, and how they are stored, such as ``JPEG``.
 
-    The last few results are kept in memory.
-
     The files have a column of images (struct with ``bytes``) and, if there are labels, a column of integers or strings
     whose name is one of :data:`contrastlab.data.items.LABEL_COLUMNS`. Labels are −1 where missing or negative. Images
-    of several sizes are resized to the shortest side among them (at most 256) and cropped to the middle square.
+    of several sizes are resized to the shortest side among them (at most 256) and cropped to the middle square. The
+    last few results are kept in memory.
     """
     stats = ((path, path.stat()) for path in paths)
     return _read_parquet(tuple((str(path.resolve()), stat.st_mtime_ns, stat.st_size) for path, stat in stats))

@@ -26,8 +26,6 @@ STREAMED_SIDE = 256  # what ImageNet protocols resize the shorter side to before
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Of Pillow, decided by a file's content: an EPS file called ``.jpg`` would be handed to another program."""
 
-_SMALLEST = torch.tensor([0, 0, 1, 1])  # top, left, height and width of a box
-
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error)  # of Pillow's readers
 
 
@@ -143,7 +141,8 @@ class StreamedImages(Files):
         check(self.channels in (1, 3), "channels", self.channels, "1 or 3")
         check(is_integer(self.resize), "resize", self.resize, "a side of at least 1 pixel")
         if (boxes := self.boxes) is not None:
-            fit = boxes.dtype == torch.int64 and boxes.shape == (len(self), 4) and bool((boxes >= _SMALLEST).all())
+            shaped = boxes.dtype == torch.int64 and boxes.shape == (len(self), 4)
+            fit = shaped and bool((boxes >= torch.tensor([0, 0, 1, 1])).all())
             accepted = f"int64 of shape ({len(self)}, 4): top and left >= 0, height and width >= 1, for each path"
             check(fit, "boxes", f"{boxes.dtype} of shape {tuple(boxes.shape)}", accepted)
 

@@ -111,8 +111,8 @@ class LogMel:
 
 def check_rate(source: Any, speech: Speech) -> None:
     """Refuse waveforms of another rate than settings say."""
-    same = source.rate == speech.rate
-    check(same, "speech.rate", speech.rate, f"{source.rate}, the samples a second of {source.name}")
+    accepted = f"{source.rate}, the samples a second of {source.name}"
+    check(source.rate == speech.rate, "speech.rate", speech.rate, accepted)
 
 
 def views_of(settings: Settings) -> LogMel:

@@ -116,10 +116,7 @@ class Tokens:
 
 
 def model_folder(name: str, root: Path | None = None) -> Path:
-    """A folder in ``<root>/models``, a path with a slash, or ``all-MiniLM-L6-v2`` where its package is installed.
-
-    ``root`` is by default that of :func:`contrastlab.data.data_root`.
-    """
+    """A folder in ``models`` of the data root, a path with a slash, or ``all-MiniLM-L6-v2`` if its package is there."""
     places = [data_root(root) / "models" / name, *([own_path("text.model", name)] if "/" in name else [])]
     for place in places:
         if (place / "config.json").exists():
