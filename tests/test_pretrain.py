@@ -326,6 +326,9 @@ class Streamed:
     def __getitem__(self, index: int) -> Tensor:
         return self.whole.images[index]
 
+    def to(self, device: torch.device | str) -> "Streamed":
+        return self
+
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_streamed_batches_are_the_resident_ones(workers: int, pictures) -> None:

@@ -19,7 +19,7 @@ from torchvision.transforms.functional import pil_to_tensor
 from contrastlab import encoders, methods, tasks
 from contrastlab.data import Splits, StreamedImages, augmentations, loading
 from contrastlab.data.augmentations import augmentation
-from contrastlab.data.loading import Crops, Pictures, batches
+from contrastlab.data.loading import Crops, batches
 from contrastlab.errors import CorruptFileError
 from contrastlab.pretrain import Speed, pretrain
 from contrastlab.seeds import derive, generator
@@ -281,9 +281,6 @@ def test_only_resident_sets_move_and_streamed_ones_are_read_alike(files, picture
     assert torch.equal(moved.test.images, test.images)
     assert (moved.name, moved.note, moved.train.name) == ("x", "note", train.name)
     assert Splits("x", files, files, files, "note").to("cpu").train is files
-    assert loading.place(files, "cpu") is files
-    assert isinstance(files, Pictures)
-    assert not isinstance(pictures(4), Pictures)
-    assert not isinstance(Streamed(pictures(4)), Pictures)
+    assert files.to("cpu") is files
     whole = pictures(22)
     equal(read(Streamed(whole), epochs(), start=2), read(whole, epochs(), start=2))

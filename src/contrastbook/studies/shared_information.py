@@ -21,7 +21,7 @@ from contrastbook.studies import Row, Study, lookup, measure
 from contrastlab import data, methods, papers
 from contrastlab.data.augmentations import augmentation
 from contrastlab.data.items import ItemSet
-from contrastlab.data.loading import Crops, Pictures, batches, subset_order
+from contrastlab.data.loading import Crops, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.methods import Recipe
 from contrastlab.seeds import fixed, generator
@@ -176,7 +176,7 @@ def _row(recipe: Recipe, settings: Settings, source: ItemSet, sizes: Sizes, seed
     order = subset_order(source.labels, min(sizes.pictures, len(source)), seed)
     draw, crop = generator(seed, "views for an estimate"), None
     try:
-        if patches and isinstance(source, Pictures):  # whole pictures, of which evaluation sees a small square
+        if patches and isinstance(source, data.StreamedImages):  # whole pictures, of which evaluation sees a square
             crop = Crops(shown, seed=seed, **crop_options(views, settings.image_size))
         seen = [
             [

@@ -48,27 +48,15 @@ class Request:
     n_test: int | None
     seed: int
 
-    @property
-    def path(self) -> str:
-        """The part behind the colon of a user's own data."""
-        return self.name.partition(":")[2]
-
 
 @dataclass(frozen=True)
 class Source:
-    """Where data of one name come from.
+    """Where data of one name come from."""
 
-    Args:
-        modality: see :mod:`contrastlab.data.modalities`.
-        read: makes the splits; :func:`load` cuts them to the sizes of the request.
-        get: how to get the files, for whoever does not have them; ``<root>`` stands for the data root.
-        folder: of the files, below the data root.
-    """
-
-    modality: str
-    read: Callable[[Request], Splits]
-    get: str = ""
-    folder: str = ""
+    modality: str  #: see :mod:`contrastlab.data.modalities`
+    read: Callable[[Request], Splits]  #: makes the splits; :func:`load` cuts them to the sizes of the request
+    get: str = ""  #: how to get the files, for whoever does not have them; ``<root>`` stands for the data root
+    folder: str = ""  #: of the files, below the data root
 
 
 _TEXT = (files("contrastlab.data") / "published.toml").read_text(encoding="utf-8")
@@ -103,12 +91,15 @@ SOURCES: Mapping[str, Source] = MappingProxyType({
 })  # fmt: skip
 """Name of a data set to its source, of the package's own; see :func:`names`."""
 
+
+def _own(modality: str, read: Callable[[str, str], Splits]) -> Source:
+    return Source(modality, lambda request: read(request.name, request.name.partition(":")[2]))
+
+
 OWN: Mapping[str, Source] = MappingProxyType({
-    "folder": Source("image", lambda request: load_folder(request.name, request.path)),
-    "parquet": Source("image", lambda request: load_parquet(request.name, request.path)),
-    "annotated": Source("annotated image", lambda request: load_own(request.name, request.path)),
-    "sentences": Source("sentence", lambda request: load_sentences(request.name, request.path)),
-    "waves": Source("waveform", lambda request: load_waves(request.name, request.path)),
+    "folder": _own("image", load_folder), "parquet": _own("image", load_parquet),
+    "annotated": _own("annotated image", load_own), "sentences": _own("sentence", load_sentences),
+    "waves": _own("waveform", load_waves),
 })  # fmt: skip
 """Kind of a user's own data, ``<kind>:<path>``, to its source."""
 
@@ -171,13 +162,11 @@ def load(
         CorruptFileError: a file cannot be read.
         TooLargeError: a file would take too much memory, see :mod:`contrastlab.data.limits`.
     """
-    if not isinstance(name, str) or NO_UTF8.search(name):
-        raise errors.reject("name", name, "a text in UTF-8, see contrastlab.data.names()")
-    if not errors.is_integer(seed, 0) or seed >= 2**32:
-        raise errors.reject("seed", seed, "an integer in [0, 2**32)")
-    for argument, value in (("n_train", n_train), ("n_test", n_test)):
-        if value is not None and not errors.is_integer(value):
-            raise errors.reject(argument, value, "an integer of at least 1, or None for all")
+    text = isinstance(name, str) and not NO_UTF8.search(name)
+    errors.check(text, "name", name, "a text in UTF-8, see contrastlab.data.names()")
+    errors.check(errors.is_integer(seed, 0) and seed < 2**32, "seed", seed, "an integer in [0, 2**32)")
+    for argument, n in (("n_train", n_train), ("n_test", n_test)):
+        errors.check(n is None or errors.is_integer(n), argument, n, "an integer of at least 1, or None for all")
     source = _source(name)
     if source is None:
         raise errors.unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))

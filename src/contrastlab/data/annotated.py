@@ -15,32 +15,26 @@ from torch import Tensor
 from contrastlab.data import coco, limits
 from contrastlab.data.items import ItemSet, Splits
 from contrastlab.data.pictures import chw, decode
-from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, import_extra, reject
+from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, check, import_extra
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnnotatedImages(ItemSet):
-    """Pictures and what is known of the objects in them.
-
-    Attributes:
-        name: data set and part, such as ``"bccd/train"``.
-        annotations: of the pictures, in COCO's form.
-        folder: what their file names are relative to; ``None`` where they lie in memory.
-        pictures: uint8 ``[3, H, W]``, one for each of ``annotations.images``, where they lie in memory.
-    """
+    """Pictures and what is known of the objects in them; its name is of data set and part, such as ``"bccd/train"``."""
 
     modality: ClassVar[str] = "annotated image"
     resident: ClassVar[bool] = False
     channels: ClassVar[int] = 3
+    labelled: ClassVar[bool] = True  # what is known of a picture are its objects
 
     name: str
     annotations: coco.Annotations
-    folder: Path | None = None
-    pictures: tuple[Tensor, ...] = ()
+    folder: Path | None = None  #: what file names are relative to; ``None`` where the pictures lie in memory
+    pictures: tuple[Tensor, ...] = ()  #: where they do, uint8 ``[3, H, W]``, one for each of ``annotations.images``
 
     def __post_init__(self) -> None:
-        if self.folder is None and len(self.pictures) != len(self):
-            raise reject("pictures", len(self.pictures), f"{len(self)}, one for each annotated")
+        shown = len(self.pictures)
+        check(self.folder or shown == len(self), "pictures", shown, f"{len(self)}, one for each annotated")
         limits.check_inside(f"{self.name}: file_name", (str(i["file_name"]) for i in self.annotations.images.values()))
         absent = [path for path in self._files() if not path.exists()]
         if absent:
@@ -61,11 +55,6 @@ class AnnotatedImages(ItemSet):
         """Names of the categories."""
         return self.annotations.classes
 
-    @property
-    def labelled(self) -> bool:
-        """True: what is known of a picture are its objects."""
-        return True
-
     def __len__(self) -> int:
         return len(self.annotations.images)
 
@@ -74,10 +63,10 @@ class AnnotatedImages(ItemSet):
         about = self.annotations.images[self.ids[index]]
         file = self.folder and self.folder / about["file_name"]
         pixels = torch.from_numpy(chw(decode(file), 3)) if file else self.pictures[index]
-        if pixels.shape[1:] != (about["height"], about["width"]):
-            said = f"its annotations say {about['width']}x{about['height']}"
-            size = f"{pixels.shape[2]}x{pixels.shape[1]}"
-            raise CorruptFileError(f"{self.name}: {about['file_name']} has {size} pixels; {said}")
+        width, height = about["width"], about["height"]
+        if pixels.shape[1:] != (height, width):
+            has = f"{about['file_name']} has {pixels.shape[2]}x{pixels.shape[1]} pixels"
+            raise CorruptFileError(f"{self.name}: {has}; its annotations say {width}x{height}")
         return pixels
 
     def target(self, index: int, *, masks: bool = False, keypoints: bool = False) -> dict[str, Tensor]:
@@ -89,11 +78,9 @@ class AnnotatedImages(ItemSet):
             objects that show none. A set without masks or keypoints refuses them by a ``NotApplicableError``.
         """
         known, about = self.annotations, self.annotations.images[self.ids[index]]
-        kind = known.keypoints
-        if masks and not known.masks:
-            raise NotApplicableError(f"{self.name} has no masks")
-        if keypoints and kind is None:
-            raise NotApplicableError(f"{self.name} has no keypoints")
+        for what, wanted, there in (("masks", masks, known.masks), ("keypoints", keypoints, known.keypoints)):
+            if wanted and not there:
+                raise NotApplicableError(f"{self.name} has no {what}")
         objects = [each for each in known.of_image[self.ids[index]] if not each["iscrowd"]]
         if keypoints:
             objects = [each for each in objects if each.get("num_keypoints", 0) > 0]
@@ -105,9 +92,9 @@ class AnnotatedImages(ItemSet):
             size = about["height"], about["width"]
             drawn = [draw(each["segmentation"], *size, f"{self.name}, annotation {each['id']}") for each in objects]
             target["masks"] = torch.stack(drawn) if drawn else torch.zeros((0, *size), dtype=torch.uint8)
-        if keypoints and kind:
+        if keypoints and known.keypoints:
             points = torch.tensor([each["keypoints"] for each in objects], dtype=torch.float32)
-            target["keypoints"] = points.reshape(-1, len(kind.names), 3)
+            target["keypoints"] = points.reshape(-1, len(known.keypoints.names), 3)
         return target
 
     def _hashed(self) -> Iterator[str | Tensor]:
@@ -151,8 +138,7 @@ def draw(mask: Mapping[str, Any] | Sequence[Sequence[float]], height: int, width
 
 def _splits(name: str, note: str, *read: tuple[coco.Annotations, Path]) -> Splits:
     train, test = (AnnotatedImages(f"{name}/{part}", *each) for part, each in zip(("train", "test"), read, strict=True))
-    if train.classes != test.classes:
-        raise reject("test.classes", test.classes, f"those of the training part, {train.classes}")
+    check(train.classes == test.classes, "test.classes", test.classes, f"those of the training part, {train.classes}")
     left_out = train.annotations.left_out + test.annotations.left_out
     return Splits.of(name, train, test, f"{note}; {left_out} boxes without area left out" if left_out else note)
 
@@ -215,7 +201,7 @@ def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
             "id": number, "image_id": number, "category_id": 1, "bbox": [float(v) for v in (left, top, wide, tall)],
             "area": float(_PERSON_AREA * wide * tall), "keypoints": [float(v) for v in points.ravel()],
         })  # fmt: skip
-    categories = [{"id": 1, "name": "person", "keypoints": list(coco.JOINTS.names)}]
+    categories = [{"id": 1, "name": "person", "keypoints": list(coco.KEYPOINTS["joints"].names)}]
     known = coco.parse({"images": images, "annotations": people, "categories": categories}, name)
     test = list(known.images)[::5]
     train = [image for image in known.images if image not in set(test)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from types import MappingProxyType
@@ -71,27 +71,24 @@ class Augmentation:
     resize: int | None = None
 
     def __post_init__(self) -> None:
-        for field, valid, accepted in self._checks():
-            if not valid:
-                raise errors.reject(field, getattr(self, field), accepted)
-
-    def _checks(self) -> Iterator[tuple[str, bool, str]]:
-        """Field, whether its value is accepted, and what is; a check may rely on those before it."""
-        yield "size", errors.is_integer(self.size), "an integer >= 1"
-        for field, high in (("scale", 1.0), ("ratio", math.inf), ("blur_sigma", math.inf)):
-            low, *rest = getattr(self, field)
-            yield field, len(rest) == 1 and 0 < low <= rest[0] <= high, f"(low, high) with 0 < low <= high <= {high:g}"
+        check, mean, std = errors.check, self.mean, self.std  # a check may rely on those before it
+        check(errors.is_integer(self.size), "size", self.size, "an integer >= 1")
+        for field, most in (("scale", 1.0), ("ratio", math.inf), ("blur_sigma", math.inf)):
+            low, *rest = given = getattr(self, field)
+            accepted = f"(low, high) with 0 < low <= high <= {most:g}"
+            check(len(rest) == 1 and 0 < low <= rest[0] <= most, field, given, accepted)
         for field in ("flip", "jitter_p", "grayscale", "blur"):
-            yield field, 0 <= getattr(self, field) <= 1, "a probability in [0, 1]"
+            check(0 <= getattr(self, field) <= 1, field, getattr(self, field), "a probability in [0, 1]")
         strengths = len(self.jitter) == 4 and all(0 <= s < math.inf for s in self.jitter) and self.jitter[3] <= 0.5
-        yield "jitter", strengths, "four strengths >= 0, the last (hue) <= 0.5"
-        taps = self.kernel % 2 == 1 and 0 <= self.kernel // 2 < self.size
-        yield "blur_kernel", taps, f"None or an odd number with blur_kernel // 2 < size={self.size}"
-        yield "randaugment", self.randaugment >= 0, "a number of operations >= 0"
-        yield "mean", len(self.mean) in (1, 3), "one value or three"
-        deviations = len(self.std) == len(self.mean) and all(s > 0 for s in self.std)
-        yield "std", deviations, f"{len(self.mean)} values > 0, as many as mean has"
-        yield "resize", self.resize is None or self.resize >= self.size, f"None or an integer >= size={self.size}"
+        check(strengths, "jitter", self.jitter, "four strengths >= 0, the last (hue) <= 0.5")
+        taps, accepted = self.kernel, f"None or an odd number with blur_kernel // 2 < size={self.size}"
+        check(taps % 2 == 1 and 0 <= taps // 2 < self.size, "blur_kernel", self.blur_kernel, accepted)
+        check(self.randaugment >= 0, "randaugment", self.randaugment, "a number of operations >= 0")
+        check(len(mean) in (1, 3), "mean", mean, "one value or three")
+        deviations = len(std) == len(mean) and all(s > 0 for s in std)
+        check(deviations, "std", std, f"{len(mean)} values > 0, as many as mean has")
+        resize, accepted = self.resize, f"None or an integer >= size={self.size}"
+        check(resize is None or resize >= self.size, "resize", resize, accepted)
 
     @property
     def kernel(self) -> int:
@@ -194,8 +191,8 @@ def sample_boxes(
 def apply(images: Tensor, a: Augmentation, draws: ViewDraws, *, cropped: bool = False) -> Tensor:
     """The view of each image ``[B, C, H, W]``, or crop ``[B, C, size, size]`` if ``cropped``, for draws from ``a``."""
     check_images(images, floating=False)
-    if cropped and images.shape[2:] != (a.size, a.size):
-        raise errors.reject("images.shape", tuple(images.shape), f"crops of {a.size} by {a.size} pixels")
+    fit = not cropped or images.shape[2:] == (a.size, a.size)
+    errors.check(fit, "images.shape", tuple(images.shape), f"crops of {a.size} by {a.size} pixels")
     if images.device.type != "cpu":
         return _apply(images, a, draws, cropped)
     # on a CPU: chunks that stay in the cache, of images whose hue rotation has the same place in their order, since a
@@ -253,16 +250,13 @@ def _cmc_stl10(size: int) -> Fields:
 
 _ROWS = tomllib.loads((files("contrastlab.data") / "augmentations.toml").read_text(encoding="utf-8"))
 
-AUGMENTATIONS: Mapping[str, Fields | Callable[[int], Fields]] = MappingProxyType(
-    {
-        **{
-            name: {field: tuple(value) if isinstance(value, list) else value for field, value in row.items()}
-            for name, row in _ROWS.items()
-        },
-        "simclr": _simclr,
-        "cmc_stl10": _cmc_stl10,
-    }
-)
+AUGMENTATIONS: Mapping[str, Fields | Callable[[int], Fields]] = MappingProxyType({
+    **{
+        name: {field: tuple(value) if isinstance(value, list) else value for field, value in row.items()}
+        for name, row in _ROWS.items()
+    },
+    "simclr": _simclr, "cmc_stl10": _cmc_stl10,
+})  # fmt: skip
 """Name to the fields of an :class:`Augmentation` beside name and size, or to a function of the view's side."""
 
 

@@ -10,20 +10,21 @@ import hashlib
 import json
 import math
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.resources import files
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
 
 from contrastlab.data import limits
-from contrastlab.errors import ContrastLabError, CorruptFileError, is_integer, is_number, reject
+from contrastlab.errors import ContrastLabError, CorruptFileError, check, is_integer, is_number
 
 Rule = Literal["coco", "voc07", "voc12", "lvis"]
-_COCO, _VOC = "COCO's form", "PASCAL VOC's form"
 _BEYOND = 1.0  # pixels that a polygon may reach beyond its picture
 
 
@@ -41,21 +42,9 @@ class KeypointKind:
         return tuple(self.names.index(name) if name in self.names else k for k, name in enumerate(other))
 
 
-_COCO_SIDES = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
-PERSON = KeypointKind(
-    ("nose", *(f"{side}_{part}" for part in _COCO_SIDES for side in ("left", "right"))),
-    (.026, .025, .025, .035, .035, .079, .079, .072, .072, .062, .062, .107, .107, .087, .087, .089, .089),
-)  # fmt: skip
-"""COCO's 17 points of a person."""
-
-JOINTS = KeypointKind(
-    (
-        "right_ankle", "right_knee", "right_hip", "left_hip", "left_knee", "left_ankle", "right_wrist", "right_elbow",
-        "right_shoulder", "left_shoulder", "left_elbow", "left_wrist", "neck", "head_top",
-    ),
-    (.089, .087, .107, .107, .087, .089, .062, .072, .079, .079, .072, .062, .079, .079),
-)  # fmt: skip
-"""Leeds Sports Pose's 14 joints; COCO's sigmas, and for neck and head the shoulders'."""
+_ROWS = tomllib.loads((files("contrastlab.data") / "keypoints.toml").read_text(encoding="utf-8"))
+KEYPOINTS = {name: KeypointKind(tuple(row["names"]), tuple(row["sigmas"])) for name, row in _ROWS.items()}
+"""COCO's 17 points of a ``person``, and Leeds Sports Pose's 14 ``joints``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,13 +132,14 @@ def _reading(where: object, form: str) -> Iterator[None]:
 # COCO's and LVIS's JSON -----------------------------------------------------------------------------------------------
 
 
-def lists(path: Path) -> tuple[dict[int, Any], tuple[Any, ...], list[Any]]:
-    """Pictures by id, categories by ascending id, and annotations of a file in COCO's form, not looked into."""
-    with _reading(path, _COCO):
-        return _lists(json.loads(path.read_text(encoding="utf-8")))
+def read_json(path: Path) -> Any:
+    """The content of a file of COCO's or LVIS's JSON."""
+    with _reading(path, "COCO's form"):
+        return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _lists(raw: Mapping[str, Any]) -> tuple[dict[int, Any], tuple[Any, ...], list[Any]]:
+def lists(raw: Mapping[str, Any]) -> tuple[dict[int, Any], tuple[Any, ...], list[Any]]:
+    """Pictures by id, categories by ascending id, and annotations, not looked into."""
     images = {image["id"]: {**image, "file_name": _file_name(image)} for image in raw["images"]}
     return images, tuple(sorted(raw["categories"], key=lambda category: category["id"])), list(raw["annotations"])
 
@@ -164,8 +154,7 @@ def _file_name(image: Mapping[str, Any]) -> str:
 
 def read_coco(path: Path, *, strict: bool = True) -> Annotations:
     """Annotations from a file of COCO's or LVIS's JSON; see :func:`parse`."""
-    with _reading(path, _COCO):
-        return parse(json.loads(path.read_text(encoding="utf-8")), str(path), strict=strict)
+    return parse(read_json(path), str(path), strict=strict)
 
 
 def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotations:
@@ -176,14 +165,13 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
     ``strict`` refuses a box without area and a mask that leaves its picture. A published set has a few: without it
     they are left out, or cut by whoever draws the mask.
     """
-    with _reading(name, _COCO):
-        images, categories, marked = _lists(raw)
+    with _reading(name, "COCO's form"):
+        images, categories, marked = lists(raw)
         _check_ids(name, *images, *(category["id"] for category in categories), *(each["id"] for each in marked))
         for image in images.values():
-            width, height = image["width"], image["height"]
-            if not (is_integer(width) and is_integer(height)):
-                raise reject(f"{name}, image {image['id']}: width, height", (width, height), "two positive integers")
-            limits.check_pixels(width, height, f"{name}, image {image['id']}")
+            where, size = f"{name}, image {image['id']}", (image["width"], image["height"])
+            check(all(map(is_integer, size)), f"{where}: width, height", size, "two positive integers")
+            limits.check_pixels(*size, where)
             _check_ids(name, *image.get("neg_category_ids", []), *image.get("not_exhaustive_category_ids", []))
         ids = {category["id"] for category in categories}
         kind = _keypoint_kind(categories)
@@ -191,24 +179,22 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
         for each in marked:
             where = f"{name}, annotation {each['id']}"
             for field, known in (("image_id", images), ("category_id", ids)):
-                if each[field] not in known:
-                    raise reject(f"{where}: {field}", each[field], "an id that the file lists")
-            if each.get("iscrowd", 0) not in (0, 1):
-                raise reject(f"{where}: iscrowd", each["iscrowd"], "0 or 1")
-            if not is_number(area := each.get("area", 0)) or area < 0:
-                raise reject(f"{where}: area", area, "a finite number of at least 0")
-            box = [float(value) for value in each["bbox"] if is_number(value)]
-            if len(box) != 4 or min(box[2:]) < 0:
-                raise reject(f"{where}: bbox", each["bbox"], "four finite numbers: left, top, width, height")
-            if min(box[2:]) > 0:
+                check(each[field] in known, f"{where}: {field}", each[field], "an id that the file lists")
+            crowd, area = each.get("iscrowd", 0), each.get("area", 0)
+            check(crowd in (0, 1), f"{where}: iscrowd", crowd, "0 or 1")
+            check(is_number(area) and area >= 0, f"{where}: area", area, "a finite number of at least 0")
+            at, stated = f"{where}: bbox", each["bbox"]
+            box = [float(value) for value in stated if is_number(value)]
+            check(len(box) == 4 and min(box[2:]) >= 0, at, stated, "four finite numbers: left, top, width, height")
+            shown = min(box[2:]) > 0
+            check(shown or not strict, at, stated, "a box with area: width and height above 0")
+            if shown:
                 width, height = (images[each["image_id"]][side] for side in ("width", "height"))
-                if strict and (_outside(box[0], box[2], width) or _outside(box[1], box[3], height)):
-                    raise reject(f"{where}: bbox", box, f"a box with area inside its {width}x{height} picture")
-                _check_mask(each.get("segmentation"), images[each["image_id"]], where, strict)
+                inside = _inside(box[0], box[2], width) and _inside(box[1], box[3], height)
+                check(inside or not strict, at, box, f"a box with area inside its {width}x{height} picture")
+                _check_mask(each.get("segmentation"), width, height, where, strict)
                 seen = _visible(each, kind, where)
                 objects.append({"iscrowd": 0, "area": box[2] * box[3], **each, **seen, "bbox": box})
-            elif strict:
-                raise reject(f"{where}: bbox", each["bbox"], "a box with area: width and height above 0")
         rule: Rule = "lvis" if any("neg_category_ids" in image for image in images.values()) else "coco"
         has_points = any("keypoints" in each for each in objects)
     left_out = len(marked) - len(objects)
@@ -217,44 +203,42 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
 
 def _check_ids(name: str, *ids: Any) -> None:
     for each in ids:
-        if not is_integer(each, -(2**62)):
-            raise reject(f"{name}: an id", each, "an integer")
+        check(is_integer(each, -(2**62)), f"{name}: an id", each, "an integer")
 
 
-def _outside(low: float, length: float, side: int) -> bool:
+def _inside(low: float, length: float, side: int) -> bool:
     # float32 has no smaller share of a pixel at the far end of a picture
-    return min(low + length, side) - max(low, 0) < 0.01 or length > 16 * side
+    return min(low + length, side) - max(low, 0) >= 0.01 and length <= 16 * side
 
 
 def _visible(each: Mapping[str, Any], kind: KeypointKind | None, where: str) -> dict[str, int]:
     if "keypoints" not in each:
         return {}
-    points, expected = each["keypoints"], len(kind.names) if kind else 0
-    if not all(map(is_number, points)):
-        raise reject(f"{where}: keypoints", points, "finite numbers")
-    if len(points) != 3 * expected:
-        accepted = f"{3 * expected}: x, y and visibility of each of {expected} points"
-        raise reject(f"{where}: keypoints", f"{len(points)} numbers", accepted)
+    points, expected, at = each["keypoints"], len(kind.names) if kind else 0, f"{where}: keypoints"
+    check(all(map(is_number, points)), at, points, "finite numbers")
+    accepted = f"{3 * expected}: x, y and visibility of each of {expected} points"
+    check(len(points) == 3 * expected, at, f"{len(points)} numbers", accepted)
     return {"num_keypoints": sum(v > 0 for v in points[2::3])}
 
 
-def _check_mask(mask: Any, image: Mapping[str, Any], where: str, strict: bool) -> None:
-    width, height = image["width"], image["height"]
-    if isinstance(mask, dict) and list(mask["size"]) != [height, width]:
-        raise reject(f"{where}: segmentation size", list(mask["size"]), f"its picture's, [{height}, {width}]")
-    if strict and mask == []:
-        raise reject(f"{where}: segmentation", mask, "polygons or run lengths, or no such field")
-    for polygon in mask if strict and isinstance(mask, list) else ():
-        if len(polygon) < 6 or len(polygon) % 2:
-            raise reject(f"{where}: segmentation", f"{len(polygon)} numbers", "x and y of at least three corners")
-        if not all(-_BEYOND <= value <= side + _BEYOND for value, side in zip(polygon, cycle((width, height)))):
-            raise reject(f"{where}: segmentation", "a polygon", f"corners inside its {width}x{height} picture")
+def _check_mask(mask: Any, width: int, height: int, where: str, strict: bool) -> None:
+    at = f"{where}: segmentation"
+    if isinstance(mask, dict):
+        size = list(mask["size"])
+        check(size == [height, width], f"{at} size", size, f"its picture's, [{height}, {width}]")
+    elif strict and isinstance(mask, list):
+        check(mask, at, mask, "polygons or run lengths, or no such field")
+        for polygon in mask:
+            count = len(polygon)
+            check(count >= 6 and count % 2 == 0, at, f"{count} numbers", "x and y of at least three corners")
+            inside = all(-_BEYOND <= value <= side + _BEYOND for value, side in zip(polygon, cycle((width, height))))
+            check(inside, at, "a polygon", f"corners inside its {width}x{height} picture")
 
 
 def _keypoint_kind(categories: Sequence[Mapping[str, Any]]) -> KeypointKind | None:
     for names in (tuple(map(str, category["keypoints"])) for category in categories if category.get("keypoints")):
-        known = {PERSON.names: PERSON, JOINTS.names: JOINTS}
-        return known.get(names) or KeypointKind(names, (0.05,) * len(names))
+        known = (kind for kind in KEYPOINTS.values() if kind.names == names)
+        return next(known, KeypointKind(names, (0.05,) * len(names)))
     return None
 
 
@@ -278,9 +262,8 @@ def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, ru
     for listed in lists:
         base, _, part = f"./{listed}".rpartition("/")
         path = folder / base / "ImageSets" / "Main" / f"{part}.txt"
-        with _reading(path, _VOC):
-            lines = path.read_text(encoding="utf-8").splitlines()
-            stems = dict.fromkeys(line.split()[0] for line in lines if line.strip())  # each counts once
+        with _reading(path, "PASCAL VOC's form"):
+            stems = dict.fromkeys(line[0] for line in limits.words(path))  # each counts once
         limits.check_inside(f"{path}: picture", stems)
         for image, stem in enumerate(stems, len(images) + 1):
             size, shown = _voc_file(folder / base / "Annotations" / f"{stem}.xml")
@@ -299,7 +282,7 @@ def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, ru
 
 def _voc_file(path: Path) -> tuple[dict[str, int], list[tuple[str, int, float, float, float, float]]]:
     """Width and height of a picture; name, difficulty and corners of its objects."""
-    with _reading(path, _VOC):
+    with _reading(path, "PASCAL VOC's form"):
         root = ElementTree.parse(path, ElementTree.XMLParser(target=_NoEntities())).getroot()  # noqa: S314
         size = {side: int(_text(root, f"size/{side}")) for side in ("width", "height")}
         objects = []

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from contrastlab import files
 from contrastlab.data.limits import cache_folder
-from contrastlab.errors import CorruptFileError, import_extra, reject
+from contrastlab.errors import CorruptFileError, check, import_extra
 
 ZERO, _STEPS = 128, 127
 _KEEP_EVERY = 100  # clips between writes of an estimate that is being made
@@ -27,8 +27,7 @@ def quantise(flow: Tensor, bound: float) -> Tensor:
 
     128 is rest, and a step is ``bound / 127`` pixels; what is faster than ``bound`` pixels a frame is cut off there.
     """
-    if not bound > 0:
-        raise reject("bound", bound, "a number of pixels > 0")
+    check(bound > 0, "bound", bound, "a number of pixels > 0")
     return (flow * (_STEPS / bound)).round().clamp(-_STEPS, _STEPS).add(ZERO).to(torch.uint8)
 
 
@@ -44,9 +43,8 @@ def tvl1(frames: Tensor) -> Tensor:
     parameters are scikit-image's but the weight of the data, OpenCV's 0.15 on levels to 255, as in two-stream networks.
     """
     optical_flow_tvl1 = import_extra("skimage.registration", "video").optical_flow_tvl1
-    if frames.dtype != torch.uint8 or frames.ndim != 4 or frames.shape[1] not in (1, 3):
-        given = f"{frames.dtype} of shape {tuple(frames.shape)}"
-        raise reject("frames", given, "uint8 of shape [T, C, H, W] with C 1 or 3")
+    fit = frames.dtype == torch.uint8 and frames.ndim == 4 and frames.shape[1] in (1, 3)
+    check(fit, "frames", f"{frames.dtype} of shape {tuple(frames.shape)}", "uint8 of shape [T, C, H, W] with C 1 or 3")
     weights = torch.tensor([0.299, 0.587, 0.114]) if frames.shape[1] == 3 else torch.ones(1)
     grey = ((frames.float() / 255) * weights[:, None, None]).sum(1).numpy()
     flows = np.zeros((len(grey) - 1, 2, *grey.shape[1:]), dtype=np.float32)

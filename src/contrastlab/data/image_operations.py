@@ -70,8 +70,8 @@ def resize_center(images: Tensor, resize: int | None, size: int) -> Tensor:
     short = min(height, width)
     # the longer side is truncated, as torchvision does
     new_height, new_width = (side if resize is None else resize * side // short for side in (height, width))
-    if not 1 <= size <= min(new_height, new_width):
-        raise errors.reject("size", size, f"1 to the shorter side after resizing, {min(new_height, new_width)}")
+    side = min(new_height, new_width)
+    errors.check(1 <= size <= side, "size", size, f"1 to the shorter side after resizing, {side}")
     top, left = round((new_height - size) / 2), round((new_width - size) / 2)
     if (new_height, new_width) == (height, width):
         return images[:, :, top : top + size, left : left + size].to(torch.float32)
@@ -222,18 +222,16 @@ def _moved(
     return moved
 
 
-RANDAUGMENT: Mapping[str, Callable[[Tensor, float, float], Tensor]] = MappingProxyType(
-    {
-        "AutoContrast": lambda x, level, sign: v2.autocontrast(x),
-        "Identity": lambda x, level, sign: x,
-        "Rotate": lambda x, level, sign: _moved(x, degrees=30 * level * sign),
-        "Sharpness": lambda x, level, sign: v2.adjust_sharpness(x, 0.1 + 1.8 * level),
-        "ShearX": lambda x, level, sign: _moved(x, slope=(0.3 * level * sign, 0.0)),
-        "ShearY": lambda x, level, sign: _moved(x, slope=(0.0, 0.3 * level * sign)),
-        "TranslateX": lambda x, level, sign: _moved(x, shift=(0.45 * level * sign, 0.0)),
-        "TranslateY": lambda x, level, sign: _moved(x, shift=(0.0, 0.45 * level * sign)),
-    }
-)
+RANDAUGMENT: Mapping[str, Callable[[Tensor, float, float], Tensor]] = MappingProxyType({
+    "AutoContrast": lambda x, level, sign: v2.autocontrast(x),
+    "Identity": lambda x, level, sign: x,
+    "Rotate": lambda x, level, sign: _moved(x, degrees=30 * level * sign),
+    "Sharpness": lambda x, level, sign: v2.adjust_sharpness(x, 0.1 + 1.8 * level),
+    "ShearX": lambda x, level, sign: _moved(x, slope=(0.3 * level * sign, 0.0)),
+    "ShearY": lambda x, level, sign: _moved(x, slope=(0.0, 0.3 * level * sign)),
+    "TranslateX": lambda x, level, sign: _moved(x, shift=(0.45 * level * sign, 0.0)),
+    "TranslateY": lambda x, level, sign: _moved(x, shift=(0.0, 0.45 * level * sign)),
+})  # fmt: skip
 """Name to a function of an image ``[C, H, W]`` in [0, 1], a level from 0 to 1 and a sign, -1 or 1."""
 
 

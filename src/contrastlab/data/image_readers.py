@@ -21,7 +21,7 @@ from torch import Tensor
 
 from contrastlab.data import coco, limits
 from contrastlab.data.items import Splits, UnlabelledSplits, split_own
-from contrastlab.data.parquet import aligned, parquet_files, read_parquet, whole_numbers
+from contrastlab.data.parquet import aligned, columns, parquet_files, read_parquet
 from contrastlab.data.pictures import ImageSet, StreamedImages, chw, decode, opened, stack, threaded
 from contrastlab.errors import MissingDataError
 
@@ -121,8 +121,7 @@ def imagenet(name: str, folder: Path, note: str, *, synsets: int) -> Splits:
 def tinyimagenet(name: str, folder: Path, note: str) -> Splits:
     """``tiny-imagenet-200`` as its authors pack it, decoded into memory: 200 synsets, 64×64, the grey ones as RGB."""
     train, images = _listed(f"{name}/train", folder / "train"), folder / "val" / "images"
-    lines = (folder / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
-    synset_of = dict(line.split("\t")[:2] for line in lines if "\t" in line)
+    synset_of = dict(line[:2] for line in limits.words(folder / "val" / "val_annotations.txt"))
     held = [path for path in limits.files_below(images, SUFFIXES) if path.name in synset_of]
     synsets = [synset_of[path.name] for path in held]
     strange = sorted(set(synsets) - set(train.classes))
@@ -153,15 +152,14 @@ def load_published(name: str, root: Path, download: bool) -> Splits:
     by_split = parquet_files(root / name) if (root / name).is_dir() else {}
     if "train" not in by_split or "test" not in by_split:
         return _load_torchvision(name, root, download)
-    train, test = read_parquet(by_split["train"]), read_parquet(by_split["test"])
+    (train, encoding), (test, _) = read_parquet(by_split["train"]), read_parquet(by_split["test"])
     # The originals are stored without loss, so JPEG here is a second, lossy coding that results must mention.
-    lossy = ", JPEG-compressed once more" if train.encoding == "JPEG" else ""
-    pool = train
+    lossy = ", JPEG-compressed once more" if encoding == "JPEG" else ""
     if "unlabel" in by_split:
-        more = read_parquet(by_split["unlabel"]).images
+        more = read_parquet(by_split["unlabel"])[0].images
         labels = torch.cat([train.labels, torch.full((len(more),), -1)])
-        pool = replace(train, items=torch.cat([train.images, more]), labels=labels)
-    return Splits.of(name, pool, replace(test, classes=train.classes), f"{TORCHVISION[name][0]}, parquet{lossy}")
+        train = replace(train, items=torch.cat([train.images, more]), labels=labels)
+    return Splits.of(name, train, replace(test, classes=train.classes), f"{TORCHVISION[name][0]}, parquet{lossy}")
 
 
 def _load_torchvision(name: str, root: Path, download: bool) -> Splits:
@@ -212,23 +210,19 @@ def mnist_t10k(name: str, folder: Path, note: str) -> Splits:
 
 def omniglot(name: str, folder: Path, note: str) -> Splits:
     """Omniglot's zip archives; drawers 1 to 16 train, the others test."""
-    archives = sorted(folder.glob("*.zip"))
-    if not archives:
-        raise FileNotFoundError(2, "no archive", str(folder / "*.zip"))
     drawings: dict[tuple[str, str, int], bytes] = {}
-    for archive in archives:  # the same alphabet may be in several
+    for archive in limits.matching(folder, "*.zip"):  # the same alphabet may be in several
         with zipfile.ZipFile(archive) as packed:
             for file in packed.namelist():
                 parts = file.split("/")
                 if file.endswith(".png") and len(parts) == 4:
                     drawings[parts[1], parts[2], int(Path(file).stem.split("_")[1])] = limits.unpacked(packed, file)
     keys = sorted(drawings)
-    kinds = [f"{alphabet}/{character}" for alphabet, character, _ in keys]
-    classes, labels = np.unique(kinds, return_inverse=True)
+    classes, labels = np.unique([f"{alphabet}/{character}" for alphabet, character, _ in keys], return_inverse=True)
     pixels = torch.from_numpy(np.stack([chw(decode(drawings[key]), 1) for key in keys]))
     drawer = torch.tensor([drawer for *_, drawer in keys])
     pool = ImageSet(name, pixels, torch.from_numpy(labels), tuple(classes.tolist()), {"drawer": drawer})
-    return Splits.divided(name, pool, torch.where(drawer > 16)[0], note)
+    return Splits.divided(name, pool, drawer > 16, note)
 
 
 def torchvision_files(
@@ -242,8 +236,7 @@ def torchvision_files(
     import torchvision.datasets
 
     corners = {}
-    for line in (folder / boxes).read_text(encoding="utf-8").splitlines() if boxes else ():
-        image, *numbers = line.split()
+    for image, *numbers in limits.words(folder / boxes) if boxes else ():
         left, top, right, bottom = map(int, numbers)
         corners[image] = (top - 1, left - 1, bottom - top + 1, right - left + 1)
     parts = []
@@ -260,13 +253,12 @@ def birds(name: str, folder: Path, note: str) -> Splits:
     """Caltech-UCSD Birds, by the lists of its authors: ``<number> <value>`` a line."""
 
     def column(file: str) -> list[str]:
-        lines = (folder / file).read_text(encoding="utf-8").splitlines()
-        return [line.split(maxsplit=1)[1] for line in lines if line.strip()]
+        return [value for _, value in limits.words(folder / file)]
 
     labels = [int(label) - 1 for label in column("image_class_labels.txt")]
     pool = _streamed(name, folder / "images", column("images.txt"), labels, column("classes.txt"))
     tested = torch.tensor([flag != "1" for flag in column("train_test_split.txt")])
-    return Splits.divided(name, pool, torch.where(tested)[0], note)
+    return Splits.divided(name, pool, tested, note)
 
 
 def flowers(name: str, folder: Path, note: str) -> Splits:
@@ -283,7 +275,7 @@ def coco_labels(name: str, folder: Path, note: str, *, train: str, test: str) ->
     """Pictures with one label each, in files of COCO's form."""
     parts = []
     for part, file in (("train", train), ("test", test)):
-        images, categories, marked = coco.lists(folder / file)
+        images, categories, marked = coco.lists(coco.read_json(folder / file))
         number = {category["id"]: k for k, category in enumerate(categories)}
         paths, labels = [images[a["image_id"]]["file_name"] for a in marked], [number[a["category_id"]] for a in marked]
         parts.append(_streamed(f"{name}/{part}", folder, paths, labels, [str(c["name"]) for c in categories]))
@@ -318,11 +310,8 @@ def coco_objects(name: str, folder: Path, note: str, *, annotations: str = "", s
         labels = [known.number[each["category_id"]] for each in marked]
         paths = [picture["file_name"] for picture in pictures]
         crops = _streamed(f"{name}/{part}", folder / year, paths, labels, known.classes, boxes)
-        if side:
-            pixels = torch.stack(list(threaded(replace(crops, resize=side).__getitem__, range(len(crops)))))
-            parts.append(ImageSet(crops.name, pixels, crops.labels, crops.classes))
-        else:
-            parts.append(crops)
+        pixels = list(threaded(replace(crops, resize=side).__getitem__, range(len(crops)))) if side else []
+        parts.append(ImageSet(crops.name, torch.stack(pixels), crops.labels, crops.classes) if side else crops)
     return Splits.of(name, parts[0], parts[1], note)
 
 
@@ -338,7 +327,7 @@ def traffic_signs(name: str, root: Path, note: str, *, by_track: bool) -> Splits
         tracks = torch.tensor([int(Path(path).stem.split("_")[0]) for path in pool.paths])
         origin = "GTSRB, Final_Training"
     else:
-        pool, (tracks,) = read_parquet([copy]), whole_numbers(copy, "track")
-        pool = replace(pool, factors={"track": tracks})
+        (images, _), (tracks,) = read_parquet([copy]), map(torch.tensor, columns(copy, "track"))
+        pool = replace(images, factors={"track": tracks})
         origin = "GTSRB, training frames, 32 px JPEG copy"
     return Splits.held_out(name, pool, f"{origin}; {note}", tracks if by_track else None)

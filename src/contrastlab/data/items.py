@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,25 +16,16 @@ import torch
 from torch import Tensor
 
 from contrastlab.data import limits
-from contrastlab.errors import MissingDataError, NotApplicableError, is_integer, reject
+from contrastlab.errors import MissingDataError, NotApplicableError, check, is_integer, reject
 
 LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "class")
 """Names of a table's column of labels, the first one there is."""
 
 
-def check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
-    """Refuse labels that are not −1 (unknown) or an index into ``classes`` for each of ``count`` items (int64)."""
-    if labels.dtype != torch.int64 or labels.shape != (count,):
-        raise reject("labels", f"{labels.dtype} of shape {tuple(labels.shape)}", f"int64 of shape ({count},)")
-    if count and not (int(labels.min()) >= -1 and int(labels.max()) < len(classes)):
-        span = (int(labels.min()), int(labels.max()))
-        raise reject("labels", span, f"-1 for unlabelled, else 0 to {len(classes) - 1}, the index into classes")
-
-
 class ItemSet:
     """Labelled items of one modality, read by number. Sets may share storage: treat their tensors as read-only.
 
-    A subclass is a frozen dataclass; ``by_item`` names its fields with one entry for each item.
+    A subclass is a frozen dataclass; ``by_item`` names its fields with one entry for each item, the items first.
     Its name is of set and split, such as ``"cifar10/train"``; labels int64 ``[N]`` count in ``classes``, −1 is unknown.
     """
 
@@ -53,9 +44,22 @@ class ItemSet:
 
         def __getitem__(self, index: int) -> Tensor: ...
 
-    def _hashed(self) -> Iterable[str | Tensor]:
-        """What the fingerprint depends on."""
+    def __post_init__(self) -> None:
+        labels, count = self.labels, len(getattr(self, self.by_item[0]))
+        if labels.dtype != torch.int64 or labels.shape != (count,):
+            raise reject("labels", f"{labels.dtype} of shape {tuple(labels.shape)}", f"int64 of shape ({count},)")
+        low, high = (int(labels.min()), int(labels.max())) if count else (-1, -1)
+        accepted = f"-1 for unlabelled, else 0 to {len(self.classes) - 1}, the index into classes"
+        check(low >= -1 and high < len(self.classes), "labels", (low, high), accepted)
+
+    def _form(self) -> str:
+        """How items are stored and read: the beginning of what is hashed."""
         raise NotImplementedError
+
+    def _hashed(self) -> Iterator[str | Tensor]:
+        """What the fingerprint depends on."""
+        yield self._form()
+        yield from (getattr(self, self.by_item[0]), self.labels)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -87,25 +91,26 @@ class ItemSet:
         """The items at ``indices`` (int64 ``[n]``), in that order."""
 
         def chosen(column: Any) -> Any:
-            if isinstance(column, Tensor):
-                return column[indices.to(column.device)]
             if isinstance(column, tuple):
                 return tuple(column[k] for k in indices.tolist())
-            return None if column is None else column.index_select(0, indices)
+            return None if column is None else column.index_select(0, indices.to(column.device))
 
         return self._changed(chosen)
 
     def _changed(self, change: Callable[[Any], Any]) -> Self:
-        fields = {}
-        for field in self.by_item:
-            column = getattr(self, field)
+        def changed(column: Any) -> Any:
             by_name = isinstance(column, Mapping)
-            fields[field] = {name: change(values) for name, values in column.items()} if by_name else change(column)
-        return replace(self, **fields)  # type: ignore[type-var]
+            return {name: change(values) for name, values in column.items()} if by_name else change(column)
+
+        return replace(self, **{field: changed(getattr(self, field)) for field in self.by_item})  # type: ignore[type-var]
 
     def take(self, n: int | None, seed: int = 0) -> Self:
         """``n`` random items in their order, or all for None; see :func:`balanced_subset`."""
         return self if n in (None, len(self)) else self.subset(balanced_subset(self.labels, n, seed))
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same set with all its tensors on ``device``, if it is resident; files stay files."""
+        return self._changed(lambda column: column.to(device)) if self.resident else self
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,66 +132,42 @@ class Items(ItemSet):
     def __post_init__(self) -> None:
         if not self._fits():
             raise reject("items", f"{self.items.dtype} of shape {tuple(self.items.shape)}", self.shape)
-        check_labels(self.labels, self.classes, len(self.items))
+        super().__post_init__()
         for name, values in getattr(self, "factors", {}).items():
-            if len(values) != len(self):
-                raise reject(f"factors[{name!r}]", f"{len(values)} values", f"one for each of {len(self)} items")
+            accepted = f"one for each of {len(self)} items"
+            check(len(values) == len(self), f"factors[{name!r}]", f"{len(values)} values", accepted)
 
-    def _hashed(self) -> Iterator[str | Tensor]:
-        yield repr(tuple(self.items.shape))
-        yield from (self.items, self.labels)
+    def _form(self) -> str:
+        return repr(tuple(self.items.shape))
+
+    @property
+    def channels(self) -> int:
+        """Numbers of a pixel, the last axis but two; 1 for grey, 3 for RGB."""
+        return self.items.shape[-3]
 
     def __getitem__(self, index: int) -> Tensor:
         return self.items[index]
 
-    def to(self, device: torch.device | str) -> Self:
-        """The same set with all its tensors on ``device``."""
-        return self._changed(lambda column: column.to(device))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PixelItems(Items):
-    """Items in memory whose last three axes are channels, rows and columns of pixels."""
-
-    @property
-    def channels(self) -> int:
-        """Numbers of a pixel; 1 for grey, 3 for RGB."""
-        return self.items.shape[-3]
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width in pixels."""
-        return self.items.shape[-2], self.items.shape[-1]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Files(ItemSet):
-    """Items in files, decoded one at a time; holds paths only, so it can be sent to ``DataLoader`` workers.
-
-    Attributes:
-        folder: what ``paths`` are relative to.
-        paths: N file paths; none may lead out of the folder.
-    """
+    """Items in files, decoded one at a time; holds paths only, so it can be sent to ``DataLoader`` workers."""
 
     resident: ClassVar[bool] = False
     by_item: ClassVar[tuple[str, ...]] = ("paths", "labels")
 
     name: str
     folder: Path
-    paths: tuple[str, ...]
+    paths: tuple[str, ...]  #: N, relative to ``folder``; none may lead out of it
     labels: Tensor
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
         limits.check_inside("paths", self.paths)
-        check_labels(self.labels, self.classes, len(self.paths))
-
-    def _decoding(self) -> str:
-        """How a file becomes an item: the beginning of what is hashed."""
-        raise NotImplementedError
+        super().__post_init__()
 
     def _hashed(self) -> Iterator[str | Tensor]:
-        yield self._decoding()
+        yield self._form()
         for path, label in zip(self.paths, self.labels.tolist(), strict=True):
             yield f"\0{path}\0{os.stat(self.folder / path).st_size}\0{label}"
 
@@ -217,31 +198,27 @@ def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
 
 def hold_out(
     labels: Tensor, groups: Tensor | None = None, *, name: str = "", classes: Sequence[str] = (), item: str = "image"
-) -> tuple[Tensor, Tensor]:
-    """Indices kept and held out of a stratified 80/20 split, ascending, always the same for the same labels.
+) -> Tensor:
+    """What is held out of a stratified 80/20 split, boolean ``[N]``, always the same for the same labels.
 
     Of each class a fifth is held out, rounded, but at least one item and never all; a class of one item is refused by
-    a ``NotApplicableError``, in whose words ``name``, ``classes`` and ``item`` occur. Items with label −1 enter
-    neither part. The items of a group (int64 ``[N]``), such as the frames of one track, stay together, and groups are
-    what is counted; the same number in another class is another group.
+    a ``NotApplicableError``, in whose words ``name``, ``classes`` and ``item`` occur. Items with label −1 are not held
+    out. The items of a group (int64 ``[N]``), such as the frames of one track, stay together, and groups are what is
+    counted; the same number in another class is another group.
     """
     if groups is not None:
         of_group, of_item = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
-        split = hold_out(of_group[0], name=name, classes=classes, item="track")
-        first, second = (torch.isin(of_item, chosen).nonzero().flatten() for chosen in split)
-        return first, second
+        return hold_out(of_group[0], name=name, classes=classes, item="track")[of_item]
     generator = torch.Generator().manual_seed(0)
-    kept, held = [], []
+    held = torch.zeros(len(labels), dtype=torch.bool)
     for label in sorted(set(labels[labels >= 0].tolist())):
         rows = (labels == label).nonzero().flatten()
         if len(rows) < 2:
             which = f"{f'{name}: ' if name else ''}class {classes[label] if classes else label!r} has one {item}"
             raise NotApplicableError(f"{which}: a split into train and test needs at least two of each class")
         rows = rows[torch.randperm(len(rows), generator=generator)]
-        count = min(max(round(0.2 * len(rows)), 1), len(rows) - 1)
-        held.append(rows[:count])
-        kept.append(rows[count:])
-    return torch.cat(kept).sort().values, torch.cat(held).sort().values
+        held[rows[: min(max(round(0.2 * len(rows)), 1), len(rows) - 1)]] = True
+    return held
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -264,8 +241,7 @@ class Splits:
 
     def __post_init__(self) -> None:
         for argument, part in (("train", self.train), ("test", self.test)):
-            if not len(part) or not part.labelled:
-                raise reject(argument, part, "at least one item, and a label for every item")
+            check(len(part) and part.labelled, argument, part, "at least one item, and a label for every item")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
@@ -281,16 +257,15 @@ class Splits:
 
     @classmethod
     def divided(cls, name: str, pool: Any, held: Tensor, note: str) -> Splits:
-        """A data set whose test are the items of ``pool`` at the indices ``held``."""
-        kept = torch.ones(len(pool), dtype=torch.bool).index_fill(0, held, False).nonzero().flatten()
-        train, test = (pool.subset(rows) for rows in (kept, held))
-        return cls.of(name, replace(train, name=f"{name}/train"), replace(test, name=f"{name}/test"), note)
+        """A data set whose test are the items of ``pool`` where ``held``, boolean ``[N]``, is true."""
+        parts = (("train", ~held), ("test", held))
+        train, test = (replace(pool.subset(torch.where(of)[0]), name=f"{name}/{part}") for part, of in parts)
+        return cls.of(name, train, test, note)
 
     @classmethod
     def held_out(cls, name: str, pool: Any, note: str, groups: Tensor | None = None) -> Splits:
         """A stratified 80/20 split of ``pool``, see :func:`hold_out`."""
-        _, held = hold_out(pool.labels, groups, name=name, classes=pool.classes)
-        return cls.divided(name, pool, held, note)
+        return cls.divided(name, pool, hold_out(pool.labels, groups, name=name, classes=pool.classes), note)
 
     def folds(self) -> tuple[tuple[Any, Any], ...]:
         """(train, test) of every official split."""
@@ -298,19 +273,16 @@ class Splits:
 
     def limited(self, n_train: int | None, n_test: int | None, seed: int = 0) -> Splits:
         """The same splits with so many items in ``pretrain``, at most so many in ``train``, so many in ``test``."""
-        splits = self
-        if n_train is not None:
-            pretrain = _cut("n_train", n_train, self.pretrain, seed)
-            shared = self.train is self.pretrain
-            train = pretrain if shared else self.train.take(min(n_train, len(self.train)), seed)
-            # a subset of the first official split is none of the others
-            splits = replace(self, pretrain=pretrain, train=train, further=())
-        return splits if n_test is None else replace(splits, test=_cut("n_test", n_test, self.test, seed))
+        pretrain, test = _cut("n_train", n_train, self.pretrain, seed), _cut("n_test", n_test, self.test, seed)
+        shared, most = self.train is self.pretrain, len(self.train)
+        train = pretrain if shared else self.train.take(min(n_train or most, most), seed)
+        further = self.further if n_train is None else ()  # a subset of the first official split is none of the others
+        return replace(self, pretrain=pretrain, train=train, test=test, further=further)
 
     def to(self, device: torch.device | str) -> Splits:
         """The same splits with resident parts on ``device``, each once; files stay files."""
         parts = {name: vars(self)[name] for name in ("pretrain", "train", "test") if name in vars(self)}
-        moved = {id(part): part.to(device) if part.resident else part for part in parts.values()}
+        moved = {id(part): part.to(device) for part in parts.values()}
         splits = copy(self)
         vars(splits).update({name: moved[id(part)] for name, part in parts.items()})
         return splits
@@ -328,9 +300,8 @@ def _labelled(part: Any) -> Any:
     return part if part.labelled else part.subset((part.labels >= 0).nonzero().flatten())
 
 
-def _cut(argument: str, count: int, part: Any, seed: int) -> Any:
-    if count > len(part):
-        raise reject(argument, count, f"at most the {len(part)} items of {part.name}")
+def _cut(argument: str, count: int | None, part: Any, seed: int) -> Any:
+    check(count is None or count <= len(part), argument, count, f"at most the {len(part)} items of {part.name}")
     return part.take(count, seed)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from contrastlab import cache
-from contrastlab.errors import CorruptFileError, TooLargeError, reject
+from contrastlab.errors import CorruptFileError, TooLargeError, check, reject
 
 MAX_PIXELS = 2**26  #: Of a picture: 8192×8192, 200 MB as RGB. Pillow's own limit is higher, and only a warning.
 MAX_SET_PIXELS = 2**31  #: Of all pictures of a set that is decoded into memory: 6.4 GB as RGB, above Imagenette's.
@@ -66,10 +66,9 @@ def check_regular(path: Path) -> None:
 def check_inside(argument: str, paths: Iterable[str]) -> None:
     """Refuse a path that leads out of the folder it is relative to, or that is no UTF-8."""
     for path in paths:
-        if _OUTSIDE.search(path):
-            raise reject(argument, path, "a path inside the folder of the data, without a root or '..'")
-        if NO_UTF8.search(path):
-            raise reject(argument, path, "a file name in UTF-8; rename the file")
+        inside = not _OUTSIDE.search(path)
+        check(inside, argument, path, "a path inside the folder of the data, without a root or '..'")
+        check(not NO_UTF8.search(path), argument, path, "a file name in UTF-8; rename the file")
 
 
 def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
@@ -98,10 +97,21 @@ def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
     return paths
 
 
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """Files of a folder that fit a pattern of ``glob``, sorted; a ``FileNotFoundError`` if there is none."""
+    if not (paths := sorted(folder.glob(pattern))):
+        raise FileNotFoundError(2, "no file", str(folder / pattern))
+    return paths
+
+
+def words(path: Path) -> list[list[str]]:
+    """The words of each line of a text file that is not blank."""
+    return [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
 def own_path(argument: str, path: str | Path) -> Path:
     """A path that the user gives, ``~`` taken for a home folder; it may lead anywhere."""
-    if "\0" in str(path):
-        raise reject(argument, str(path), "a path without a zero byte")
+    check("\0" not in str(path), argument, str(path), "a path without a zero byte")
     try:
         own = Path(path).expanduser()
         own.resolve()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from contrastlab.data.augmentations import sample_boxes
 from contrastlab.data.items import ItemSet
+from contrastlab.data.videos import VideoFiles
 from contrastlab.errors import ContrastLabError, NotApplicableError
 from contrastlab.seeds import generator
 
@@ -35,22 +36,6 @@ def decoders(workers: int) -> Iterator[None]:
         yield
     finally:
         _DECODERS.reset(token)
-
-
-@runtime_checkable
-class Pictures(Protocol):
-    """A streaming set of pictures that are larger than what ``source[index]`` gives of them."""
-
-    def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
-        """See :meth:`contrastlab.data.StreamedImages.crops`."""
-
-
-@runtime_checkable
-class Videos(Protocol):
-    """A streaming set of videos that are longer than what ``source[index]`` gives of them."""
-
-    def window(self, index: int, rng: torch.Generator) -> Tensor:
-        """See :meth:`contrastlab.data.videos.VideoFiles.window`."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +83,6 @@ def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
     return torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))[:count]
 
 
-def place(source: ItemSet, device: torch.device | str) -> ItemSet:
-    """The set with its pixels on ``device`` if it is resident; a streaming one as it is."""
-    return source.to(device) if source.resident else source  # type: ignore[attr-defined]
-
-
 def batches(
     source: ItemSet, order: Tensor | Iterable[Tensor], batch_size: int, device: torch.device | str, *,
     drop_last: bool, rank: int = 0, world: int = 1, start: int = 0, workers: int | None = None,
@@ -116,7 +96,7 @@ def batches(
 
     A resident source is indexed where it lies; the only host–GPU synchronisation is copying each epoch's order. A
     streaming one is decoded by ``workers`` processes (0: by this one; ``None``: as :func:`decoders` says), which with
-    ``crop`` give crops ``[B, V, C, size, size]`` of whole :class:`Pictures`, or windows of whole :class:`Videos`.
+    ``crop`` give crops ``[B, V, C, size, size]`` of whole pictures, or windows of whole videos.
     """
     epochs: Iterable[Tensor] = (order,) if isinstance(order, Tensor) else order
     cut = partial(_slices, batch_size=batch_size, drop_last=drop_last, rank=rank, world=world, start=start)
@@ -176,7 +156,7 @@ class _Images(torch.utils.data.Dataset[tuple[int, Tensor] | Exception]):
         try:
             if self.crop is None:
                 return index, self.source[index]
-            if isinstance(self.source, Videos):
+            if isinstance(self.source, VideoFiles):
                 return index, self.source.window(index, self.crop.draws(number))
             boxes = partial(self.crop.boxes, number)
             return index, self.source.crops(index, boxes, self.crop.size)  # type: ignore[attr-defined]

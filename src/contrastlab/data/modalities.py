@@ -10,7 +10,6 @@ from typing import Any
 from torch import nn
 
 from contrastlab import encoders, errors
-from contrastlab.data import data_root
 from contrastlab.data import spectrograms as speech
 from contrastlab.data import tokens as text
 from contrastlab.data.augmentations import augmentation
@@ -22,19 +21,14 @@ from contrastlab.views import Augmentation, Views
 
 @dataclass(frozen=True)
 class Modality:
-    """How items of one kind are seen and embedded.
+    """How items of one kind are seen and embedded."""
 
-    Args:
-        name: ``image``, …
-        augmentation: settings to the distribution over views.
-        encoders: views of a recipe, a set of items and settings to one new encoder per stream, in the order of
-            ``views.streams``; weights come from torch's default generator.
-        build: settings to the arguments that :func:`contrastlab.encoders.build` needs to make these encoders again.
-    """
-
-    name: str
-    augmentation: Callable[[Settings], Augmentation]
+    name: str  #: ``image``, …
+    augmentation: Callable[[Settings], Augmentation]  #: settings to the distribution over views
+    #: views of a recipe, a set of items and settings to one new encoder per stream, in the order of ``views.streams``;
+    #: weights come from torch's default generator
     encoders: Callable[[Views, Any, Settings], nn.ModuleList]
+    #: settings to the arguments that :func:`contrastlab.encoders.build` needs to make these encoders again
     build: Callable[[Settings], Mapping[str, Any]]
 
 
@@ -67,11 +61,7 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType({row.name: row for row in 
     Modality("image", _image_views, _encoders, _build),
     Modality("annotated image", _image_views, _encoders, _build),
     Modality("waveform", speech.views_of, _wave_encoders, _build),
-    Modality(
-        "sentence", lambda settings: text.tokens(settings, data_root()),
-        lambda views, source, settings: text.encoders(views, source, settings, data_root()),
-        lambda settings: text.build_arguments(settings, data_root()),
-    ),
+    Modality("sentence", text.tokens, text.encoders, text.build_arguments),
     Modality("clip", clip_augmentation, _clip_encoders, _build),
     Modality("scene", lambda s: SceneAugmentation(s.augmentation, s.image_size), _encoders, _build),
 )})  # fmt: skip
@@ -80,7 +70,7 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType({row.name: row for row in 
 
 def modality(source: Any) -> Modality:
     """The modality of a set of items."""
-    if not hasattr(source, "modality"):
-        raise errors.reject("items", type(source).__name__, "a set of contrastlab.data, such as ImageSet")
+    known = hasattr(source, "modality")
+    errors.check(known, "items", type(source).__name__, "a set of contrastlab.data, such as ImageSet")
     errors.check_name("modality", source.modality, MODALITIES)
     return MODALITIES[source.modality]

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor
 from contrastlab.data import limits
 from contrastlab.data.items import LABEL_COLUMNS, Splits, split_own
 from contrastlab.data.pictures import ImageSet, opened, stack
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, reject
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, check, reject
 
 
 @contextmanager
@@ -40,31 +40,20 @@ def columns(path: Path, *names: str) -> list[list[Any]]:
     return [values[name] for name in names]
 
 
-def whole_numbers(path: Path, *names: str) -> list[Tensor]:
-    """Columns of whole numbers of a parquet file, int64 ``[N]`` each."""
-    return [torch.tensor(values, dtype=torch.int64) for values in columns(path, *names)]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ParquetImages(ImageSet):
-    """Images of parquet files, decoded; ``encoding`` is how they are stored, such as ``JPEG``."""
-
-    encoding: str = ""
-
-
-def read_parquet(paths: Iterable[Path]) -> ParquetImages:
-    """Decodes the images of parquet files, in order. The last few results are kept in memory.
+def read_parquet(paths: Iterable[Path]) -> tuple[ImageSet, str]:
+    """The images of parquet files, in order, decoded, and how they are stored, such as ``JPEG``.
 
     The files have a column of images (struct with ``bytes``) and, if there are labels, a column of integers or strings
     whose name is one of :data:`contrastlab.data.items.LABEL_COLUMNS`. Labels are −1 where missing or negative. Images
-    of several sizes are resized to the shortest side among them (at most 256) and cropped to the middle square.
+    of several sizes are resized to the shortest side among them (at most 256) and cropped to the middle square. The
+    last few results are kept in memory.
     """
     stats = ((path, path.stat()) for path in paths)
     return _read_parquet(tuple((str(path.resolve()), stat.st_mtime_ns, stat.st_size) for path, stat in stats))
 
 
 @lru_cache(maxsize=4)
-def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> ParquetImages:
+def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> tuple[ImageSet, str]:
     encoded: list[bytes] = []
     values: list[Any] = []
     names: tuple[str, ...] | None = None
@@ -85,15 +74,16 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> ParquetImages:
         values += given
         names = names or _class_names(schema, label)
     where = ", ".join(path for path, _, _ in stamps)
-    if len({isinstance(value, str) for value in values if value is not None}) > 1:
-        raise reject(f"{where}: label", "numbers and texts", "one kind of label in all files")
+    kinds = {isinstance(value, str) for value in values if value is not None}
+    check(len(kinds) < 2, f"{where}: label", "numbers and texts", "one kind of label in all files")
     labels, classes = _as_labels(values, names)
-    numbered = [(content, f"{where}: image {k}") for k, content in enumerate(encoded)]
-    images = stack(numbered)
+    images = ImageSet(
+        where, stack([(content, f"{where}: image {k}") for k, content in enumerate(encoded)]), labels, classes
+    )
     if not encoded:
-        return ParquetImages(where, images, labels, classes, encoding="nothing")
+        return images, "nothing"
     with opened(encoded[0]) as first:
-        return ParquetImages(where, images, labels, classes, encoding=str(first.format))
+        return images, str(first.format)
 
 
 def _image_column(schema: Any, path: str) -> str:
@@ -106,8 +96,7 @@ def _image_column(schema: Any, path: str) -> str:
     if not usable:
         accepted = "a column of images, a struct with the fields bytes and path"
         raise ArgumentError(f"{path} has the columns {', '.join(schema.names)}: accepted is {accepted}")
-    preferred: list[str] = [name for name in ("img", "image", *usable) if name in usable]
-    return preferred[0]
+    return next(str(name) for name in ("img", "image", *usable) if name in usable)
 
 
 def _class_names(schema: Any, column: str | None) -> tuple[str, ...] | None:
@@ -128,8 +117,7 @@ def _as_labels(values: list[Any], names: tuple[str, ...] | None) -> tuple[Tensor
         return torch.tensor([index.get(value, -1) for value in values]), names
     numbers = [-1 if value is None else max(int(value), -1) for value in values]
     count = max(numbers, default=-1) + 1
-    if count > limits.MAX_CLASSES:
-        raise reject("label", count - 1, f"numbers of classes, below {limits.MAX_CLASSES}")
+    check(count <= limits.MAX_CLASSES, "label", count - 1, f"numbers of classes, below {limits.MAX_CLASSES}")
     if names is None or len(names) < count:
         names = tuple(str(k) for k in range(count))
     return torch.tensor(numbers, dtype=torch.int64), names
@@ -161,11 +149,11 @@ def load_parquet(name: str, location: str | Path, note: str = "") -> Splits:
     train_files = by_split.get("train") or by_split.get("")
     if not train_files:
         raise MissingDataError(f"{name}: no training file *train*.parquet under {path}; give the path of one file.")
-    train, test = read_parquet(train_files), None
+    (train, encoding), test = read_parquet(train_files), None
     for split in ("test", "val"):  # published test parts are often unlabelled, their validation part is not
         if split in by_split and (test is None or int(test.labels.max()) < 0):
-            test = aligned(read_parquet(by_split[split]), train.classes, f"{name}: the {split} part")
-    note = f"{f'{note}; ' if note else ''}{path.name}: Hugging Face parquet, images stored as {train.encoding}"
+            test = aligned(read_parquet(by_split[split])[0], train.classes, f"{name}: the {split} part")
+    note = f"{f'{note}; ' if note else ''}{path.name}: Hugging Face parquet, images stored as {encoding}"
     return split_own(name, replace(train, name=f"{name}/train"), test, note)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,15 +18,13 @@ from PIL import Image
 from torch import Tensor
 
 from contrastlab.data import limits
-from contrastlab.data.items import Files, PixelItems
-from contrastlab.errors import ContrastLabError, CorruptFileError, TooLargeError, is_integer, reject, unreadable
+from contrastlab.data.items import Files, Items
+from contrastlab.errors import ContrastLabError, CorruptFileError, TooLargeError, check, is_integer, unreadable
 
 STREAMED_SIDE = 256  # what ImageNet protocols resize the shorter side to before a 224-pixel crop
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Of Pillow, decided by a file's content: an EPS file called ``.jpg`` would be handed to another program."""
-
-_SMALLEST = torch.tensor([0, 0, 1, 1])  # top, left, height and width of a box
 
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error)  # of Pillow's readers
 
@@ -98,18 +96,14 @@ def chw(image: Image.Image, channels: int) -> np.ndarray[Any, np.dtype[np.uint8]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ImageSet(PixelItems):
-    """Images in memory, uint8 ``[N, C, H, W]`` with C 1 (grey) or 3 (RGB).
-
-    Attributes:
-        factors: what else is known of each image, ``[N]`` by name: what a generated one was made from, or the track
-            of a video frame.
-    """
+class ImageSet(Items):
+    """Images in memory, uint8 ``[N, C, H, W]`` with C 1 (grey) or 3 (RGB)."""
 
     modality: ClassVar[str] = "image"
-    by_item: ClassVar[tuple[str, ...]] = (*PixelItems.by_item, "factors")
+    by_item: ClassVar[tuple[str, ...]] = (*Items.by_item, "factors")
     shape: ClassVar[str] = "uint8 of shape [N, C, H, W] with C 1 or 3"
 
+    #: what else is known of each image, ``[N]`` by name: what a generated one was made from, or a video frame's track
     factors: Mapping[str, Tensor] = field(default_factory=dict)
 
     def _fits(self) -> bool:
@@ -144,18 +138,15 @@ class StreamedImages(Files):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.channels not in (1, 3):
-            raise reject("channels", self.channels, "1 or 3")
-        if not is_integer(self.resize):
-            raise reject("resize", self.resize, "a side of at least 1 pixel")
-        boxes = self.boxes
-        if boxes is not None and (
-            boxes.dtype != torch.int64 or boxes.shape != (len(self), 4) or bool((boxes < _SMALLEST).any())
-        ):
+        check(self.channels in (1, 3), "channels", self.channels, "1 or 3")
+        check(is_integer(self.resize), "resize", self.resize, "a side of at least 1 pixel")
+        if (boxes := self.boxes) is not None:
+            shaped = boxes.dtype == torch.int64 and boxes.shape == (len(self), 4)
+            fit = shaped and bool((boxes >= torch.tensor([0, 0, 1, 1])).all())
             accepted = f"int64 of shape ({len(self)}, 4): top and left >= 0, height and width >= 1, for each path"
-            raise reject("boxes", f"{boxes.dtype} of shape {tuple(boxes.shape)}", accepted)
+            check(fit, "boxes", f"{boxes.dtype} of shape {tuple(boxes.shape)}", accepted)
 
-    def _decoding(self) -> str:
+    def _form(self) -> str:
         return f"{self.channels} {self.resize}, crops of whole pictures"
 
     def _hashed(self) -> Iterator[str | Tensor]:
@@ -193,21 +184,12 @@ class StreamedImages(Files):
             crops.append(chw(part.resize((size, size), Image.Resampling.BILINEAR), self.channels))
         return torch.from_numpy(np.stack(crops))
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width in pixels after decoding."""
-        return self.resize, self.resize
-
     def coloured(self) -> StreamedImages:
         """The same pictures, decoded as RGB."""
         return replace(self, channels=3)
 
 
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
-
-
-def threaded(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[_Out]:
+def threaded(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
     """``map`` in threads (Pillow decodes without the interpreter lock), in blocks, which cost less to hand over."""
     with ThreadPool(os.cpu_count() or 1) as pool:
         yield from pool.imap(function, items, chunksize=256)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from contrastlab.errors import check_name, reject
+from contrastlab.errors import check, check_name
 from contrastlab.views.channels import slices
 
 FLIPS = {"cmc": 0.5, "crop": 0.0, "none": 0.0}
@@ -33,8 +33,8 @@ class SceneAugmentation:
         if self.name == "none":
             return self.plain(batch)
         count, _, height, width = batch.shape
-        if not 1 <= self.size <= min(height, width):
-            raise reject("size", self.size, f"1 to the scenes' shorter side, {min(height, width)}")
+        side = min(height, width)
+        check(1 <= self.size <= side, "size", self.size, f"1 to the scenes' shorter side, {side}")
         draws = torch.rand(3, count, generator=rng, device=batch.device)
         offsets = torch.arange(self.size, device=batch.device)
         top, left = ((draws[i] * (side - self.size + 1)).long() for i, side in ((0, height), (1, width)))

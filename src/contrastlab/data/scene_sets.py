@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contrastlab.data.items import ItemSet, PixelItems, Splits, check_labels
+from contrastlab.data.items import Items, ItemSet, Splits
 from contrastlab.data.parquet import columns
 from contrastlab.data.pictures import decode, opened
 from contrastlab.errors import CorruptFileError, import_extra
@@ -21,33 +21,26 @@ from contrastlab.views.channels import slices
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SceneSet(PixelItems):
+class SceneSet(Items):
     """Scenes in memory, float16 ``[N, C, H, W]``, packed as :data:`contrastlab.views.channels.LAYOUT` says.
 
     The colours are whole numbers from 0 to 255. Float16 holds these exactly, and depth and normals to half a
-    thousandth. Labels and ``classes`` are those of whole scenes.
-
-    Attributes:
-        pixel_classes: of pixels.
-        origin: what generated items are a function of; their fingerprint is then that of these words, which does not
-            depend on how a machine rounds a sine. Empty: the fingerprint is that of the numbers.
+    thousandth. Labels and ``classes`` are those of whole scenes, ``pixel_classes`` those of pixels.
     """
 
     modality: ClassVar[str] = "scene"
     shape: ClassVar[str] = "float16 of shape [N, C, H, W]"
 
     pixel_classes: tuple[str, ...]
+    #: what generated items are a function of; their fingerprint is then that of these words, which does not depend on
+    #: how a machine rounds a sine. Empty: the fingerprint is that of the numbers
     origin: str = ""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        slices(self.channels)
-
     def _fits(self) -> bool:
-        return self.items.dtype == torch.float16 and self.items.ndim == 4
+        return self.items.dtype == torch.float16 and self.items.ndim == 4 and bool(slices(self.channels))
 
     def _hashed(self) -> Iterator[str | Tensor]:
-        yield repr(tuple(self.items.shape))
+        yield self._form()
         yield from (self.origin or self.items, self.labels)
 
     def subset(self, indices: Tensor) -> Self:
@@ -56,20 +49,17 @@ class SceneSet(PixelItems):
         return replace(super().subset(indices), origin=self.origin and f"{self.origin}, scenes {chosen}")
 
 
-CAMVID_CLASSES = (
-    "sky", "building", "pole", "road", "pavement", "tree", "sign", "fence", "car", "pedestrian", "bicyclist",
-)  # fmt: skip
-"""In the order of SegNet's copy, whose masks have 11 for void."""
+def camvid(name: str, folder: Path, note: str, *, classes: Sequence[str]) -> Splits:
+    """CamVid as SegNet's authors cut it: street frames of 240x180 with 11 classes of pixels; no depth, no normals.
 
-
-def camvid(name: str, folder: Path, note: str) -> Splits:
-    """CamVid as SegNet's authors cut it: street frames of 240x180 with 11 classes of pixels; no depth, no normals."""
-    train, test = (_camvid(f"{name}/{part}", folder / f"{part}.parquet") for part in ("train", "test"))
+    The number of a mask behind those of ``classes``, 11, is void.
+    """
+    train, test = (_camvid(name, folder / f"{part}.parquet", tuple(classes)) for part in ("train", "test"))
     return Splits.of(name, train, test, note)
 
 
-def _camvid(name: str, path: Path) -> SceneSet:
-    scenes, void = [], len(CAMVID_CLASSES)
+def _camvid(name: str, path: Path, pixel_classes: tuple[str, ...]) -> SceneSet:
+    scenes, void = [], len(pixel_classes)
     for picture, mask in zip(*columns(path, "image", "mask"), strict=True):
         rgb = np.asarray(decode(picture["bytes"], str(path)).convert("RGB"))
         with opened(mask["bytes"], str(path)) as image:  # of a palette, the numbers are the classes
@@ -82,7 +72,7 @@ def _camvid(name: str, path: Path) -> SceneSet:
         classes[classes == void] = -1
         scenes.append(np.concatenate([rgb.transpose(2, 0, 1), classes[None]]).astype(np.float16))
     labels = torch.zeros(len(scenes), dtype=torch.int64)
-    return SceneSet(name, torch.from_numpy(np.stack(scenes)), labels, ("street",), CAMVID_CLASSES)
+    return SceneSet(name, torch.from_numpy(np.stack(scenes)), labels, ("street",), pixel_classes)
 
 
 NYU_FILE = "nyu_depth_v2_labeled.mat"
@@ -94,11 +84,7 @@ NYU_INTRINSICS = (518.85790117450188, 519.46961112127485, 325.58244941119034, 25
 class StreamedScenes(ItemSet):
     """Frames of NYU-Depth-V2, read when they are used; holds a path only, so ``DataLoader`` workers can have it.
 
-    Attributes:
-        path: of the authors' file.
-        indices: int64 ``[N]`` numbers of the frames in the file; labels and ``classes`` are those of whole scenes.
-        pixel_classes: of pixels.
-        table: the file's class of a pixel, from 1, to that of ``pixel_classes``, from 1; empty if they are the same.
+    Labels and ``classes`` are those of whole scenes, ``pixel_classes`` those of pixels.
     """
 
     resident: ClassVar[bool] = False
@@ -107,15 +93,12 @@ class StreamedScenes(ItemSet):
     channels: ClassVar[int] = 8
 
     name: str
-    path: Path
-    indices: Tensor
+    path: Path  #: of the authors' file
+    indices: Tensor  #: int64 ``[N]``, numbers of the frames in the file
     labels: Tensor
     classes: tuple[str, ...]
     pixel_classes: tuple[str, ...]
-    table: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_labels(self.labels, self.classes, len(self.indices))
+    table: tuple[int, ...] = ()  #: the file's class of a pixel, from 1, to ours, from 1; empty if they are the same
 
     def __getitem__(self, index: int) -> Tensor:
         number, parts = int(self.indices[index]), ("images", "depths", "labels")
@@ -128,9 +111,8 @@ class StreamedScenes(ItemSet):
         packed = [rgb, (classes - 1)[None], depth[None], normals(depth, *NYU_INTRINSICS)]
         return torch.from_numpy(np.concatenate(packed).astype(np.float16))
 
-    def _hashed(self) -> Iterator[str | Tensor]:
-        yield f"{self.path.name} {self.path.stat().st_size} {self.pixel_classes}"
-        yield from (self.indices, self.labels)
+    def _form(self) -> str:
+        return f"{self.path.name} {self.path.stat().st_size} {self.pixel_classes}"
 
 
 def nyu(name: str, folder: Path, note: str) -> Splits:

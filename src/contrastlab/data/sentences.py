@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from contrastlab.data.items import Items, ItemSet, Splits, UnlabelledSplits
-from contrastlab.data.limits import own_path
+from contrastlab.data.limits import matching, own_path
 from contrastlab.errors import CorruptFileError, MissingDataError, reject
 
 
@@ -129,9 +129,7 @@ def wikipedia(name: str, path: Path, note: str) -> Splits:
 
 def wikisplit(name: str, folder: Path, note: str) -> Splits:
     """Google's WikiSplit: a sentence, a tab, the two that it was split into, a line; each sentence is taken once."""
-    parts = sorted(folder.glob("*.tsv"))
-    if not parts:
-        raise FileNotFoundError(2, "no table", str(folder / "*.tsv"))
+    parts = matching(folder, "*.tsv")
     texts: dict[str, None] = {}
     for path in parts:
         for line in read_lines(path):
@@ -146,25 +144,6 @@ def wikisplit(name: str, folder: Path, note: str) -> Splits:
 # Readers of pairs -----------------------------------------------------------------------------------------------------
 
 Pair = tuple[str, str, float]  #: two sentences and their score
-#: the seven of fmicl and SimCSE, in the order of their tables
-BENCHMARKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
-_YEARS = range(12, 17)
-
-#: benchmark to its tables, what separates columns, and the numbers of those of both sentences and the score
-_LAYOUTS: tuple[dict[str, tuple[Any, ...]], ...] = (
-    {
-        **{f"STS{year}": (f"sts/semeval-sts/20{year}/*.test.tsv", "\t", 1, 2, 0) for year in _YEARS},
-        "STS-B": ("sts/stsb/stsb-en-test.csv", ",", 0, 1, 2),
-        "SICK-R": ("sts/sick2014/SICK_test_annotated.txt", "\t", 1, 2, 3),
-        "dev": ("sts/stsb/stsb-en-dev.csv", ",", 0, 1, 2),
-    },
-    {  # SentEval's, which SimCSE reads: scores are files beside the sentences; STS.gs.ALL.txt repeats the others
-        **{f"STS{year}": (f"STS/STS{year}-en-test/STS.gs.[!A]*.txt", "\t", 0, 1, 2) for year in _YEARS},
-        "STS-B": ("STS/STSBenchmark/sts-test.csv", "\t", 5, 6, 4),
-        "SICK-R": ("SICK/SICK_test_annotated.txt", "\t", 1, 2, 3),
-        "dev": ("STS/STSBenchmark/sts-dev.csv", "\t", 5, 6, 4),
-    },
-)
 
 
 def _read_pairs(path: Path, separator: str, first: int, second: int, score: int) -> list[Pair]:
@@ -198,9 +177,12 @@ def pairs(name: str, benchmarks: Mapping[str, list[list[Pair]]]) -> PairSet:
     )  # fmt: skip
 
 
-def similarity(name: str, root: Path, note: str) -> Splits:
-    """STS12–16, STS-B and SICK-R in either of two layouts; the development part of STS-B trains."""
-    for layout in _LAYOUTS:
+def similarity(name: str, root: Path, note: str, *, layouts: Sequence[Mapping[str, Sequence[Any]]]) -> Splits:
+    """STS12–16, STS-B and SICK-R, in the first layout that is there; the development part of STS-B, ``dev``, trains.
+
+    A layout says of each benchmark its tables, what separates columns, and where both sentences and the score are.
+    """
+    for layout in layouts:
         parts = {}
         for key, (pattern, *columns) in layout.items():
             parts[key] = [_read_pairs(path, *columns) for path in sorted(root.glob(pattern))]
@@ -211,9 +193,9 @@ def similarity(name: str, root: Path, note: str) -> Splits:
     else:
         raise MissingDataError(
             f"{name}: looked for {root / 'sts'}/semeval-sts, stsb and sick2014, and for SentEval's {root / 'STS'} and"
-            f" {root / 'SICK'}; STS-B's development part is needed beside any of {', '.join(BENCHMARKS)}."
+            f" {root / 'SICK'}; STS-B's development part is needed beside any of {', '.join(parts)}."
         )
-    absent = [key for key in BENCHMARKS if key not in present]
+    absent = [key for key in parts if key not in present]
     notes = [note, *([f"without {', '.join(absent)}"] if absent else [])]
     # MSRvid may not be passed on; SentEval has it, the small copy has not
     count = sum(map(len, present.get("STS12", [])))

@@ -7,9 +7,8 @@ import io
 import math
 import re
 import wave
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrastlab.data import limits
-from contrastlab.data.items import Files, Items, ItemSet, Splits, UnlabelledSplits
+from contrastlab.data.items import Files, Items, Splits, UnlabelledSplits
 from contrastlab.errors import CorruptFileError, MissingDataError, import_extra
 
 RATE = 16_000  #: samples a second of the published sets
@@ -110,9 +109,8 @@ class WaveSet(Items):
     def _fits(self) -> bool:
         return self.items.dtype == torch.int16 and self.items.ndim == 2
 
-    def _hashed(self) -> Iterator[str | Tensor]:
-        yield repr((self.rate, tuple(self.items.shape)))
-        yield from (self.items, self.labels)
+    def _form(self) -> str:
+        return repr((self.rate, tuple(self.items.shape)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,7 +123,7 @@ class WaveFiles(Files):
     rate: int
     length: int
 
-    def _decoding(self) -> str:
+    def _form(self) -> str:
         return f"{self.rate} {self.length}"
 
     def __getitem__(self, index: int) -> Tensor:
@@ -140,10 +138,6 @@ def _files(name: str, folder: Path, paths: Sequence[str], classes: Sequence[str]
     return WaveFiles(name, folder, tuple(paths), labels, tuple(classes), RATE, LENGTH)
 
 
-def _parted(name: str, pool: ItemSet, tested: Tensor, note: str) -> Splits:
-    return Splits.of(name, pool.subset((~tested).nonzero()[:, 0]), pool.subset(tested.nonzero()[:, 0]), note)
-
-
 def sound_files(
     name: str, folder: Path, note: str, *, files: str, label: str, test_list: str = "", test_speakers: int = 0
 ) -> Splits:
@@ -151,9 +145,7 @@ def sound_files(
 
     The test is what the file ``test_list`` names, or the last ``test_speakers`` folders, or 20 % of each class.
     """
-    paths = sorted(path.relative_to(folder).as_posix() for path in folder.glob(files))
-    if not paths:
-        raise FileNotFoundError(2, "no sound", str(folder / files))
+    paths = sorted(path.relative_to(folder).as_posix() for path in limits.matching(folder, files))
     matches = [re.search(label, path) for path in paths]
     if None in matches:
         raise ValueError(f"{paths[matches.index(None)]!r} does not say its class as {label!r} does")
@@ -168,7 +160,7 @@ def sound_files(
         tested = torch.tensor([path.split("/")[0] in people[-test_speakers:] for path in paths])
     else:
         return Splits.held_out(name, pool, note)
-    return _parted(name, pool, tested, note)
+    return Splits.divided(name, pool, tested, note)
 
 
 def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
@@ -181,23 +173,7 @@ def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
     classes = sorted({row[column] for row in rows["train"]})
     every = [row for part in rows.values() for row in part]
     pool = _files(name, folder, [row["path"] for row in every], classes, [row[column] for row in every])
-    return _parted(name, pool, torch.arange(len(every)) >= len(every) - len(rows["test"]), note)
-
-
-@lru_cache(maxsize=1)
-def _spoken_digits(folder: Path) -> tuple[Tensor, Tensor, list[str], Tensor]:
-    import pyarrow.parquet as pq
-
-    paths = sorted(folder.glob("*.parquet"))
-    if not paths:
-        raise FileNotFoundError(2, "no table", str(folder / "*.parquet"))
-    rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
-    kinds = {"audio": bytes, "digit": int, "speaker": str, "take": int}
-    if not all(isinstance(row.get(column), kind) for row in rows for column, kind in kinds.items()):
-        raise CorruptFileError(f"fsdd: {folder} has not the columns audio, digit, speaker, take, full in every row")
-    sounds = (read_wave(row["audio"], 8000, f"fsdd, {row['digit']}_{row['speaker']}_{row['take']}") for row in rows)
-    digits, takes = (torch.tensor([row[column] for row in rows]) for column in ("digit", "take"))
-    return torch.stack([fitted(sound, 8192) for sound in sounds]), digits, [row["speaker"] for row in rows], takes
+    return Splits.divided(name, pool, torch.arange(len(every)) >= len(every) - len(rows["test"]), note)
 
 
 def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: bool = False) -> Splits:
@@ -205,13 +181,21 @@ def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: 
 
     Takes 0 to 4 of 50 test, as its authors split it; with ``unheard`` it is the last two of six speakers.
     """
-    waves, digits, speakers, takes = _spoken_digits(folder)
-    known = sorted(set(speakers))
-    of = torch.tensor([known.index(speaker) for speaker in speakers])
-    labels, names = (of, tuple(known)) if classes == "speaker" else (digits, tuple("0123456789"))
+    import pyarrow.parquet as pq
+
+    rows = [row for path in limits.matching(folder, "*.parquet") for row in pq.read_table(path).to_pylist()]
+    kinds = {"audio": bytes, "digit": int, "speaker": str, "take": int}
+    if not all(isinstance(row.get(column), kind) for row in rows for column, kind in kinds.items()):
+        raise CorruptFileError(f"fsdd: {folder} has not the columns audio, digit, speaker, take, full in every row")
+    sounds = (read_wave(row["audio"], 8000, f"fsdd, {row['digit']}_{row['speaker']}_{row['take']}") for row in rows)
+    waves = torch.stack([fitted(sound, 8192) for sound in sounds])
+    known = sorted({row["speaker"] for row in rows})
+    speakers = torch.tensor([known.index(row["speaker"]) for row in rows])
+    digits, takes = (torch.tensor([row[column] for row in rows]) for column in ("digit", "take"))
+    labels, names = (speakers, tuple(known)) if classes == "speaker" else (digits, tuple("0123456789"))
     pool = WaveSet(name, waves, labels, names, 8000)
-    note = note.format(unheard=" and ".join(known[-2:]))
-    return _parted(name, pool, of >= len(known) - 2 if unheard else takes < 5, note)
+    tested = speakers >= len(known) - 2 if unheard else takes < 5
+    return Splits.divided(name, pool, tested, note.format(unheard=" and ".join(known[-2:])))
 
 
 def load_waves(name: str, location: str) -> Splits:

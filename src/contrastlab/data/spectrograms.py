@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from contrastlab.data.loading import batches
-from contrastlab.errors import reject
+from contrastlab.errors import check
 from contrastlab.settings import Settings, Speech
 
 FLOOR = 1e-10  #: smallest squared power whose logarithm is taken: silence is −100 dB
@@ -39,8 +39,8 @@ def mel_matrix(bands: int, window: int, rate: int) -> Tensor:
     hertz = torch.arange(window // 2 + 1, dtype=torch.float64) * rate / window
     low, peak, high = (edges[k : k + bands, None] for k in range(3))
     triangles = torch.minimum((hertz - low) / (peak - low), (high - hertz) / (high - peak)).clamp(min=0)
-    if not bool((triangles.sum(1) > 0).all()):
-        raise reject("speech.mels", bands, f"fewer bands: one has none of the {len(hertz)} frequencies of a window")
+    accepted = f"fewer bands: one has none of the {len(hertz)} frequencies of a window"
+    check(bool((triangles.sum(1) > 0).all()), "speech.mels", bands, accepted)
     return (2 * triangles / (high - low)).float()
 
 
@@ -62,8 +62,7 @@ def log_mel(waves: Tensor, *, bands: int, window: int, hop: int, rate: int) -> T
 
 def draw_mask(count: int, length: int, widest: int, rng: torch.Generator | None, device: torch.device) -> Tensor:
     """Boolean ``[count, length]``, True in one stretch a row, of a uniform width from 0 to ``widest`` and start."""
-    if not 0 <= widest <= length:
-        raise reject("mask", widest, f"a width from 0 to the {length} places of a spectrogram")
+    check(0 <= widest <= length, "mask", widest, f"a width from 0 to the {length} places of a spectrogram")
     draws = torch.rand(2, count, generator=rng, device=device, dtype=torch.float64)
     width = (draws[0] * (widest + 1)).long()
     start = (draws[1] * (length - width + 1)).long()
@@ -79,15 +78,10 @@ class LogMel:
     mean: float  #: decibels that :meth:`normalise` subtracts
     std: float  #: decibels that it divides by
 
-    @property
-    def size(self) -> int:
-        """Mel bands of a view."""
-        return self.speech.mels
-
     def plain(self, batch: Any) -> Tensor:
         """Decibels ``[B, 1, M, F]`` of waveforms ``[B, T]``."""
-        if not isinstance(batch, Tensor) or batch.dim() != 2:
-            raise reject("batch", getattr(batch, "shape", type(batch).__name__), "waveforms [B, T]")
+        waves = isinstance(batch, Tensor) and batch.dim() == 2
+        check(waves, "batch", getattr(batch, "shape", type(batch).__name__), "waveforms [B, T]")
         s = self.speech
         return log_mel(batch, bands=s.mels, window=s.window, hop=s.hop, rate=s.rate)
 
@@ -117,8 +111,8 @@ class LogMel:
 
 def check_rate(source: Any, speech: Speech) -> None:
     """Refuse waveforms of another rate than settings say."""
-    if source.rate != speech.rate:
-        raise reject("speech.rate", speech.rate, f"{source.rate}, the samples a second of {source.name}")
+    accepted = f"{source.rate}, the samples a second of {source.name}"
+    check(source.rate == speech.rate, "speech.rate", speech.rate, accepted)
 
 
 def views_of(settings: Settings) -> LogMel:

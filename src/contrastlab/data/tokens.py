@@ -23,10 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab import files
+from contrastlab.data import data_root
 from contrastlab.data.limits import cache_folder, own_path
 from contrastlab.data.sentences import Texts
 from contrastlab.encoders import sentences as networks
-from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
+from contrastlab.errors import CorruptFileError, MissingDataError, check, import_extra
 from contrastlab.settings import Settings, Text
 from contrastlab.views import Views
 
@@ -85,8 +86,7 @@ class Tokens:
     deletion: float = 0.0
 
     def _numbers(self, batch: Any, length: int) -> Tensor:
-        if not isinstance(batch, Texts):
-            raise reject("batch", type(batch).__name__, "Texts, a batch of sentences")
+        check(isinstance(batch, Texts), "batch", type(batch).__name__, "Texts, a batch of sentences")
         rows = [row + [PADDING] * (length - len(row)) for row in self.tokenise(list(batch), length)]
         return torch.tensor(rows, dtype=torch.int64).view(-1, length).to(batch.device, non_blocking=True)
 
@@ -115,9 +115,9 @@ class Tokens:
 # What settings mean -------------------------------------------------------------------------------------------------
 
 
-def model_folder(name: str, root: Path) -> Path:
-    """A folder in ``<root>/models``, a path with a slash, or ``all-MiniLM-L6-v2`` where its package is installed."""
-    places = [root / "models" / name, *([own_path("text.model", name)] if "/" in name else [])]
+def model_folder(name: str, root: Path | None = None) -> Path:
+    """A folder in ``models`` of the data root, a path with a slash, or ``all-MiniLM-L6-v2`` if its package is there."""
+    places = [data_root(root) / "models" / name, *([own_path("text.model", name)] if "/" in name else [])]
     for place in places:
         if (place / "config.json").exists():
             return place
@@ -154,50 +154,48 @@ def unpacked_minilm() -> Path | None:
     return place
 
 
-def configuration(text: Text, root: Path) -> Mapping[str, Any]:
+def configuration(text: Text) -> Mapping[str, Any]:
     """The network that settings ask for, as ``config.json`` says it."""
     rates = {"hidden_dropout_prob": text.dropout, "attention_probs_dropout_prob": text.dropout}
     if not text.model:  # a small BERT from scratch
-        if text.width % text.heads:
-            raise reject("text.heads", text.heads, f"a divisor of text.width={text.width}")
+        check(text.width % text.heads == 0, "text.heads", text.heads, f"a divisor of text.width={text.width}")
         return {
             "model_type": "bert", "vocab_size": text.vocabulary, "hidden_size": text.width,
             "num_hidden_layers": text.layers or 2, "num_attention_heads": text.heads,
             "intermediate_size": 4 * text.width,
             "max_position_embeddings": max(text.length, text.plain_length), **rates,
         }  # fmt: skip
-    path = model_folder(text.model, root) / "config.json"
+    path = model_folder(text.model) / "config.json"
     try:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         layers, positions = int(config["num_hidden_layers"]), int(config["max_position_embeddings"])
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CorruptFileError(f"{path} describes no transformer ({error})") from error
-    if text.layers is not None and text.layers > layers:
-        raise reject("text.layers", text.layers, f"at most the {layers} layers of {text.model}")
-    for field in ("length", "plain_length"):
-        if getattr(text, field) > positions:
-            raise reject(f"text.{field}", getattr(text, field), f"at most the {positions} positions of {text.model}")
+    few = text.layers is None or text.layers <= layers
+    check(few, "text.layers", text.layers, f"at most the {layers} layers of {text.model}")
+    for field, length in (("length", text.length), ("plain_length", text.plain_length)):
+        check(length <= positions, f"text.{field}", length, f"at most the {positions} positions of {text.model}")
     public = {name: value for name, value in config.items() if not name.startswith("_")}  # the others name machines
     return {**public, **rates, "num_hidden_layers": text.layers or layers}
 
 
-def tokens(settings: Settings, root: Path) -> Tokens:
+def tokens(settings: Settings) -> Tokens:
     """The views of sentences that settings ask for."""
     text = settings.text
-    made = tokeniser_of(model_folder(text.model, root)) if text.model else hashed_words(text.vocabulary)
+    made = tokeniser_of(model_folder(text.model)) if text.model else hashed_words(text.vocabulary)
     return Tokens(made, text.length, text.plain_length, text.deletion)
 
 
-def build_arguments(settings: Settings, root: Path) -> Mapping[str, Any]:
+def build_arguments(settings: Settings) -> Mapping[str, Any]:
     """The kind of encoder, and arguments of :func:`contrastlab.encoders.sentences.build`."""
     return {
-        "kind": "sentence", "config": dict(configuration(settings.text, root)), "head": settings.head,
+        "kind": "sentence", "config": dict(configuration(settings.text)), "head": settings.head,
         "dim": settings.dim, "pooling": settings.text.pooling,
     }  # fmt: skip
 
 
-def encoders(views: Views, source: Any, settings: Settings, root: Path) -> nn.ModuleList:
+def encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
     """One new encoder per stream, with the weights of the model folder if settings name one."""
-    arguments = {name: value for name, value in build_arguments(settings, root).items() if name != "kind"}
-    weights = model_folder(settings.text.model, root) if settings.text.model else None
+    arguments = {name: value for name, value in build_arguments(settings).items() if name != "kind"}
+    weights = model_folder(settings.text.model) if settings.text.model else None
     return nn.ModuleList(networks.build(weights=weights, **arguments) for _ in views.channels(source.channels))

@@ -6,7 +6,7 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,10 +20,10 @@ from torch import Tensor
 from contrastlab import files
 from contrastlab.data import limits
 from contrastlab.data.flow import ZERO, cached_tvl1, quantise, tvl1
-from contrastlab.data.items import Files, PixelItems, Splits, hold_out
-from contrastlab.data.parquet import read_parquet, whole_numbers
+from contrastlab.data.items import Files, Items, Splits
+from contrastlab.data.parquet import columns, read_parquet
 from contrastlab.data.pictures import opened
-from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
+from contrastlab.errors import CorruptFileError, MissingDataError, check, import_extra
 
 PLANES = 5  #: red, green, blue, and flow to the right and down
 #: pixels that every frame of a video file is resized to, as temporal segment networks have it (Wang et al. 2016)
@@ -33,17 +33,16 @@ _QUALITY = 90  # of the kept JPEG pictures
 
 def spread(length: int, count: int) -> Tensor:
     """``count`` frame numbers with equal spacing, the middles of as many equal parts of ``length`` frames."""
-    if count < 1:
-        raise reject("frames", count, "an integer >= 1")
+    check(count >= 1, "frames", count, "an integer >= 1")
     return ((torch.arange(count) + 0.5) * (length / count)).long().clamp(max=length - 1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClipSet(PixelItems):
+class ClipSet(Items):
     """Clips in memory, uint8 ``[N, T, 5, H, W]``: RGB, and flow to the next frame; that of the last is never read."""
 
     modality: ClassVar[str] = "clip"
-    by_item: ClassVar[tuple[str, ...]] = (*PixelItems.by_item, "factors")
+    by_item: ClassVar[tuple[str, ...]] = (*Items.by_item, "factors")
     shape: ClassVar[str] = f"uint8 of shape [N, T, {PLANES}, H, W]"
     channels: ClassVar[int] = 3
 
@@ -53,9 +52,8 @@ class ClipSet(PixelItems):
     def _fits(self) -> bool:
         return self.items.dtype == torch.uint8 and self.items.ndim == 5 and self.items.shape[2] == PLANES
 
-    def _hashed(self) -> Iterator[str | Tensor]:
-        yield repr((tuple(self.items.shape), self.bound))
-        yield from (self.items, self.labels)
+    def _form(self) -> str:
+        return repr((tuple(self.items.shape), self.bound))
 
     def still(self) -> ClipSet:
         """For a network of single frames: the set itself, since all frames are in memory."""
@@ -88,13 +86,19 @@ class VideoFiles(Files):
 
     def __getitem__(self, index: int) -> Tensor:
         if self.count is None:
-            return self._window(index, lambda starts: (starts - 1) // 2)
+            return self.window(index)
         with self._opened(index) as packed:
             return self._read(packed, spread(_count(packed, "frame"), self.count).tolist())
 
-    def window(self, index: int, rng: torch.Generator) -> Tensor:
-        """``[length, 5, H, W]`` consecutive frames, from a start that is uniform over the video."""
-        return self._window(index, lambda starts: int(torch.randint(starts, (1,), generator=rng)))
+    def window(self, index: int, rng: torch.Generator | None = None) -> Tensor:
+        """``[length, 5, H, W]`` consecutive frames, from a start that is uniform over the video; or in its middle."""
+        with self._opened(index) as packed:
+            frames = _count(packed, "frame")
+            if frames < self.length:
+                raise CorruptFileError(f"{self.path(index)} has {frames} frames: a window of {self.length} is wanted")
+            starts = frames - self.length + 1
+            first = int(torch.randint(starts, (1,), generator=rng)) if rng else (starts - 1) // 2
+            return self._read(packed, range(first, first + self.length))
 
     def still(self) -> VideoFiles:
         """The same videos with windows of one frame and no flow, for a network of single frames."""
@@ -104,22 +108,8 @@ class VideoFiles(Files):
         """The same videos as ``count`` frames each, equally spaced and without flow."""
         return replace(self, count=count, flow=False)
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width in pixels after decoding."""
-        return HEIGHT, WIDTH
-
-    def _decoding(self) -> str:
+    def _form(self) -> str:
         return repr((HEIGHT, WIDTH, self.length, self.count, self.flow, self.bound))
-
-    def _window(self, index: int, choose: Callable[[int], int]) -> Tensor:
-        """A window from the frame that ``choose`` gives for the number of possible starts."""
-        with self._opened(index) as packed:
-            frames = _count(packed, "frame")
-            if frames < self.length:
-                raise CorruptFileError(f"{self.path(index)} has {frames} frames: a window of {self.length} is wanted")
-            first = choose(frames - self.length + 1)
-            return self._read(packed, range(first, first + self.length))
 
     def _read(self, packed: zipfile.ZipFile, numbers: Iterable[int]) -> Tensor:
         planes, flows = [], _count(packed, "flow") if self.flow else 0
@@ -208,8 +198,8 @@ _TRACK_BOUND = 4.0
 
 def tracks(name: str, path: Path, note: str) -> Splits:
     """The tracks of a copy of GTSRB as clips, with TV-L1 flow."""
-    table = read_parquet([path])
-    track, frame = whole_numbers(path, "track", "frame")
+    table, _ = read_parquet([path])
+    track, frame = map(torch.tensor, columns(path, "track", "frame"))
     groups, of_row = torch.unique(torch.stack([table.labels, track]), dim=1, return_inverse=True)
     rows = []
     for group in range(groups.shape[1]):
@@ -220,39 +210,31 @@ def tracks(name: str, path: Path, note: str) -> Splits:
     frames = table.images[torch.stack(rows)]
     flow = cached_tvl1(frames, _TRACK_BOUND)
     pool = ClipSet(name, torch.cat([frames, flow], 2), groups[0], table.classes, _TRACK_BOUND)
-    kept, held = hold_out(pool.labels, name=name, classes=table.classes, item="track")
-    return Splits.of(name, pool.subset(kept), pool.subset(held), note)
+    return Splits.held_out(name, pool, note, groups[1])
 
 
 _Listed = dict[str, list[tuple[str, int]]]  # part of an official split to the paths of its videos and their labels
 
 
-def _lines(path: Path) -> Iterator[list[str]]:
-    return (line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
-
-
 def _ucf(lists: Path) -> tuple[Sequence[str], list[_Listed]]:
-    number = {action: int(label) - 1 for label, action in _lines(lists / "classInd.txt")}  # counted from 1
-    # training lists say the label, too; test lists do not, and the folder of a video is its action in both
-    splits = [
-        {
-            part: [(line[0], number[line[0].split("/")[0]]) for line in _lines(lists / f"{part}list{k:02d}.txt")]
-            for part in ("train", "test")
-        }
-        for k in (1, 2, 3)
-    ]
+    number = {action: int(label) - 1 for label, action in limits.words(lists / "classInd.txt")}  # counted from 1
+
+    def listed(part: str, k: int) -> list[tuple[str, int]]:
+        # training lists say the label, too; test lists do not, and the folder of a video is its action in both
+        videos = (line[0] for line in limits.words(lists / f"{part}list{k:02d}.txt"))
+        return [(video, number[video.split("/")[0]]) for video in videos]
+
+    splits = [{part: listed(part, k) for part in ("train", "test")} for k in (1, 2, 3)]
     return sorted(number, key=lambda action: number[action]), splits
 
 
 def _hmdb(lists: Path) -> tuple[Sequence[str], list[_Listed]]:
     ending = "_test_split1.txt"
-    classes = sorted(file.name.removesuffix(ending) for file in lists.glob(f"*{ending}"))
-    if not classes:
-        raise FileNotFoundError(2, "no list", str(lists / f"*{ending}"))
+    classes = sorted(file.name.removesuffix(ending) for file in limits.matching(lists, f"*{ending}"))
     splits: list[_Listed] = [{"train": [], "test": []} for _ in range(3)]
     for k, split in enumerate(splits, 1):
         for label, action in enumerate(classes):
-            for video, part in _lines(lists / f"{action}_test_split{k}.txt"):
+            for video, part in limits.words(lists / f"{action}_test_split{k}.txt"):
                 if part not in ("0", "1", "2"):
                     raise ValueError(f"{action}_test_split{k}.txt: {video} {part} is not a video and 0, 1 or 2")
                 if part != "0":  # 1 trains, 2 tests, 0 is in neither part

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab import checkpoint, keys, tasks
+from contrastlab.data import StreamedImages, videos
 from contrastlab.data.items import ItemSet
-from contrastlab.data.loading import WORKERS, Crops, Pictures, Videos, batches, decoders, place, subset_order
+from contrastlab.data.loading import WORKERS, Crops, batches, decoders, subset_order
 from contrastlab.data.modalities import modality
 from contrastlab.encoders.encoder import set_memory_format
 from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, check
@@ -143,8 +144,7 @@ class _Loop:
         self.augmentation = modality(images).augmentation(settings)
         self.device, self.source = fabric.device, images
         self.learner = learner.to(self.device)
-        self.images = place(images, self.device)
-        self.test = None if test is None else place(test, self.device)
+        self.images, self.test = images.to(self.device), None if test is None else test.to(self.device)
         set_memory_format(learner, channels_last=speed.channels_last)
         network: Any = learner.network
         if speed.compile:
@@ -227,7 +227,7 @@ class _Loop:
     def batches(self) -> Generator[tuple[Tensor, Tensor], None, None]:
         """The batches of all remaining steps."""
         crop = None
-        if isinstance(self.images, Pictures | Videos):
+        if isinstance(self.images, StreamedImages | videos.VideoFiles):
             before = self.epoch * self.steps * self.settings.batch_size
             options = crop_options(self.recipe.views, self.settings.image_size)
             crop = Crops(self.augmentation, seed=self.seed, before=before, **options)

@@ -14,7 +14,8 @@ from torchvision.transforms.functional import ten_crop
 from contrastlab import files
 from contrastlab.checkpoint import Artefact
 from contrastlab.data.image_operations import resize_center
-from contrastlab.data.loading import Crops, Videos, batches
+from contrastlab.data.loading import Crops, batches
+from contrastlab.data.videos import VideoFiles
 from contrastlab.encoders import Encoder
 from contrastlab.encoders.networks import CaffeNet
 from contrastlab.errors import CorruptFileError, NotApplicableError
@@ -110,7 +111,7 @@ class FineTuning:
             self.network.train()
             lr = how.lr * how.gamma ** sum(epoch >= milestone for milestone in how.milestones)
             order = torch.randperm(count, generator=generator(self.seed, "order", epoch))
-            crop = Crops(views, 1, self.seed, epoch * count) if isinstance(self.train, Videos) else None
+            crop = Crops(views, 1, self.seed, epoch * count) if isinstance(self.train, VideoFiles) else None
             stream, total = batches(self.train, order, size, device, drop_last=True, crop=crop), 0.0
             for step, (index, clips) in enumerate(stream, epoch * steps):
                 frames = views.normalise(views.random(clips, generator(self.seed, "views", step, device)))

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from contrastlab import encoders as enc
 from contrastlab.data.augmentations import augmentation as named
 from contrastlab.data.items import ItemSet
-from contrastlab.data.loading import Pictures, batches, subset_order
+from contrastlab.data.loading import batches, subset_order
+from contrastlab.data.pictures import StreamedImages
 from contrastlab.errors import NotApplicableError, check, reject
 from contrastlab.seeds import fixed
 from contrastlab.settings import LayerProbe, LinearProbe
@@ -108,7 +109,7 @@ def _train(
             fits.update({key: begin(key, rows.shape[1]) for key, rows in features.items()})
         return {key: F.cross_entropy(fits[key].network(rows), known[index]) for key, rows in features.items()}
 
-    fit(losses, fits, setting, chosen, probe, name, (shown, part.count) if isinstance(train, Pictures) else None)
+    fit(losses, fits, setting, chosen, probe, name, (shown, part.count) if isinstance(train, StreamedImages) else None)
     return {key: each.network for key, each in fits.items()}
 
 
