@@ -188,7 +188,7 @@ def pictured(entry: Entry, stored: Sequence[Result], lines: pd.DataFrame) -> str
     )
 
 
-def of_crosses() -> tuple[Figure, str]:
+def of_crosses() -> tuple[Figure, str, str]:
     """Which combinations exist, and which are published."""
     grid = crosses.grid()
     exist, published = int(grid["exists"].sum()), int(grid["published"].sum())
@@ -203,10 +203,10 @@ def of_crosses() -> tuple[Figure, str]:
     figure.legend(ncols=3, loc="outside upper left", frameon=False)
     figure.set_label(f"Of {len(grid)} combinations, {exist} are possible and {published} are published.")
     said = f"{exist} of {len(grid)} combinations can be computed; the five papers publish {published} of these."
-    return figure, said + " Five of the others are trained below, beside their parents."
+    return figure, said, "Five of the others are trained below, beside their parents."
 
 
-def of_colour_spaces() -> tuple[Figure, str]:
+def of_colour_spaces() -> tuple[Figure, str, str]:
     """What the parts of each colour space, and patches, share by the estimate; pairs of data set and seed are dots."""
     found = pd.DataFrame([row for path in (ROOT / "results/cmc_figure5").glob("*.json") for row in read(path).rows])
     found = found[found["nats"].notna()].astype({"nats": float})
@@ -225,13 +225,14 @@ def of_colour_spaces() -> tuple[Figure, str]:
     colours = mean["colours"]
     said = f"{colours.idxmin()} share least and {colours.idxmax()} most"
     figure.set_label(f"Estimated information of two parts: {said}.")
-    return figure, (
-        f"Estimates by MINE: {said}. A circle is one seed on one of two data sets (profile first), a bar their mean. "
-        "Accuracies were run at smoke size only, so no rule about accuracy is tested here."
+    note = (
+        "A circle is one seed on one of two data sets (profile first), a bar their mean. Accuracies were run at smoke "
+        "size only, so no rule about accuracy is tested here."
     )
+    return figure, f"By MINE's estimate, {said}.", note
 
 
-def of_layers() -> tuple[Figure, str]:
+def of_layers() -> tuple[Figure, str, str]:
     """The published sizes of CMC's network for scenes, and how many of them the module has."""
     published = papers.published("cmc", 12).pivot_table(index="row", columns="column", values="value", sort=False)
     network = encoders.build_for(Channels(("L",)), 8, arch="scene", dim=256)[0]
@@ -247,11 +248,11 @@ def of_layers() -> tuple[Figure, str]:
     panel.set(xlim=(-0.1, len(made)), ylim=(-1.1, 1.1))
     panel.set_axis_off()
     figure.set_label("The layers of the module, each with its side and its channels.")
-    said = f"The layers of our module: side² × channels. {wrong} of {made.size} published sizes differ from it."
-    return figure, said
+    said = f"{wrong} of {made.size} published numbers differ from those of the module."
+    return figure, said, "The picture shows the layers of the module: side² × channels."
 
 
-def of_settings() -> tuple[Figure, str]:
+def of_settings() -> tuple[Figure, str, str]:
     """The published settings of f-MICL, and which the protocol cannot take over."""
     cells = fmicl_tables.table()
     rows = list(dict.fromkeys(zip(cells["data"], cells["encoder"], strict=True)))
@@ -279,10 +280,10 @@ def of_settings() -> tuple[Figure, str]:
     said = f"{len(cells) - len(differ)} of {len(cells)} published settings are those of our protocol."
     figure.set_label(said)
     why = "; ".join(f"{each.data}, {each.setting}: {each.why}" for each in differ.itertuples())
-    return figure, f"{said} Orange: no run can have had the published value ({why})."
+    return figure, said, f"Orange: no run can have worked with the published value ({why})."
 
 
-def of_epochs() -> tuple[Figure, str]:
+def of_epochs() -> tuple[Figure, str, str]:
     """How much longer an epoch with a ring takes, published and measured."""
     plan, pilot = papers.plan("ring", "1"), [r for r in kept() if (r.dataset, r.profile) == ("cifar10", "pilot")]
     cost = epoch_time.epoch_cost(plan, pilot, "cifar10", "pilot")
@@ -290,7 +291,7 @@ def of_epochs() -> tuple[Figure, str]:
     figure.axes[0].set_xlim(0.8, 1.8)
     said = " ".join(epoch_time.sentences(cost, "CIFAR-10", "pilot"))
     words = "Circles: mean epochs, with a 95 % interval over seeds, cut at the edge. Triangles: fastest epochs."
-    return figure, f"{said} {words} Dotted: the limit that the paper names."
+    return figure, said, f"{words} Dotted: the limit that the paper names."
 
 
 WITHOUT_A_TABLE = {
@@ -298,7 +299,7 @@ WITHOUT_A_TABLE = {
     "nbs/repro_cmc_architectures.ipynb": of_layers, "nbs/repro_fmicl_table7.ipynb": of_settings,
     "nbs/repro_ring_table5.ipynb": of_epochs,
 }  # fmt: skip
-"""Pictures of notebooks for which no table of encoders is stored, each with a sentence."""
+"""Pictures of notebooks for which no table of encoders is stored, each with the answer, and how to read the picture."""
 
 
 def opening(notebook: str) -> str:
@@ -307,9 +308,10 @@ def opening(notebook: str) -> str:
     shown = "".join(pictured(entry, kept(), claims(entry.paper)) for entry in entries)
     if shown or notebook not in WITHOUT_A_TABLE:
         return shown
-    figure, said = WITHOUT_A_TABLE[notebook]()
+    figure, said, note = WITHOUT_A_TABLE[notebook]()
     plt.close(figure)
-    return f'{light(report.image(figure))}<p class="{escape.LITERAL}"><strong>{escape.html(said)}</strong></p>'
+    words = f"<strong>{escape.html(said)}</strong> {escape.html(note)}"
+    return f'{light(report.image(figure))}<p class="{escape.LITERAL}">{words}</p>'
 
 
 def reports(plan: TablePlan, stored: Sequence[Result]) -> Iterator[tuple[tuple[Report, ...], int, list[Result]]]:
