@@ -290,6 +290,7 @@ def of_epochs() -> tuple[Figure, str, str]:
     figure = tables.epoch_ratios(("cifar10", "pilot", cost))
     figure.axes[0].set_xlim(0.8, 1.8)
     said = " ".join(epoch_time.sentences(cost, "CIFAR-10", "pilot"))
+    figure.set_label(said)
     words = "Circles: mean epochs, with a 95 % interval over seeds, cut at the edge. Triangles: fastest epochs."
     return figure, said, f"{words} Dotted: the limit that the paper names."
 
