@@ -54,7 +54,10 @@ SCROLLED = """() => [...document.querySelectorAll('article, article *')].filter(
   return (bars.test(overflowX) && e.scrollWidth > e.clientWidth + 1)
     || (bars.test(overflowY) && e.scrollHeight > e.clientHeight + 1); }).map(e => [e.tagName.toLowerCase(),
   ...e.classList].join('.') + ' ' + e.textContent.trim().replace(/\\s+/g, ' ').slice(0, 40))"""
-PAPER = "article :is(img:not(.photo), .js-plotly-plot):not(details:not([open]) *):visible"
+PAPER = (
+    "article :is(img, canvas, svg:not(.js-plotly-plot *, mjx-container *), .js-plotly-plot)"
+    ":not(details:not([open]) *):visible"
+)
 STATE = "e => JSON.stringify([e.layout.title, e._fullData.map(t => [...(t.y || [])].slice(0, 400))])"
 
 PLAYGROUND = "document.getElementById('playground-live').playground"
@@ -124,15 +127,16 @@ def measures(page: Page, path: Path) -> Iterator[str]:
 
 
 def white_papers(page: Page) -> Iterator[str]:
-    """Figures of a dark page whose corner is light."""
+    """Figures of a dark page whose corner is light, or that are nearly white for the most part."""
     for number, figure in enumerate(page.locator(PAPER).all()):
         figure.evaluate("e => { e.scrollIntoView(); scrollBy(0, -150); }")  # its corner below the bar of the page
         box = figure.bounding_box()
         if box is None or min(box["width"], box["height"]) < 60:
             continue
-        corner = {"x": box["x"] + 3, "y": box["y"] + 3, "width": 4, "height": 4}
-        pixels = Image.open(BytesIO(page.screenshot(clip=corner))).convert("L").tobytes()
-        if sum(pixels) > 128 * len(pixels):
+        seen = {"x": box["x"], "y": box["y"], "width": box["width"], "height": min(box["height"], 700)}
+        shown = Image.open(BytesIO(page.screenshot(clip=seen))).convert("L")
+        corner = shown.crop((3, 3, 7, 7)).tobytes()
+        if sum(corner) > 128 * len(corner) or 2 * sum(shown.histogram()[235:]) > shown.width * shown.height:
             name = figure.get_attribute("alt") or figure.get_attribute("aria-label")
             yield f"figure {number} has white paper: {name}"
 

@@ -9,9 +9,9 @@
 # %% [markdown]
 # # Which combinations did nobody try?
 #
-# The five papers read as one claim: a contrastive method is five choices, **views × keys × negatives × positives ×
-# objective**, and a paper changes one or two of them. If so, the choices of different papers can be crossed. Which
-# crosses exist, which have been published, and is a child of two methods better than its parents?
+# A contrastive method is five choices: **views × keys × negatives × positives × objective**. Each of the five papers
+# changes one or two of them. So we can cross the choices of different papers. Which crosses can be computed, which have
+# been published, and is a child of two methods better than its parents?
 #
 # **Place your bet.** Take one example of each kind of each choice. What share of the combinations can exist at all?
 # And of those, what share is in the tables of the five papers?
@@ -45,7 +45,7 @@ pd.options.display.float_format = "{:.2f}".format
 pd.Series({part: ", ".join(kinds) for part, kinds in crosses.CHOICES.items()}, name="kinds").to_frame()
 
 # %% [markdown]
-# A recipe refuses what cannot be computed and says why. So the grid is simply tried:
+# A recipe refuses a combination that cannot be computed, and says why. So we try all of them:
 
 # %%
 grid = crosses.grid()
@@ -56,15 +56,15 @@ print(f"{published} are published ({100 * published / exist:.0f} % of those that
 # %% [markdown]
 # ## Why the others cannot exist
 #
-# The first objection of each combination; some have several.
+# The table counts the first objection to each combination; some have several.
 
 # %%
 crosses.objections(grid)
 
 # %% [markdown]
-# The two deep cuts: **clusters** belong to a memory bank, which alone has one row per image; **several keys** of one
-# image belong to a queue's momentum encoder, without gradient. And JCL's closed form is an expectation of InfoNCE, not
-# of any loss: with another objective, take the same keys as *many*.
+# Two reasons exclude most combinations. **Clusters** need a memory bank, because only a bank has one row per image.
+# **Several keys** of one image need the momentum encoder of a queue, which gets no gradient. A third reason is that
+# JCL's closed form is an expectation of InfoNCE alone; with another objective, use the same keys as *many*.
 
 # %% tags=["nbval-ignore-output"]
 draw.crosses_grid(crosses.states(grid))

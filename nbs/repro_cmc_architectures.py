@@ -7,12 +7,13 @@
 # ---
 
 # %% [markdown]
-# # Do the printed networks fit together?
+# # Do the published networks fit together?
 #
-# **Table 12 of *Contrastive Multiview Coding*** (`cmc`) prints a network as rows of sizes, channels, kernels, strides
-# and padding. Here each row stands beside what the module of this package gives, read from the module itself.
+# **Table 12 of *Contrastive Multiview Coding*** (`cmc`) describes a network: a row for each layer, with its size,
+# channels, kernel, stride and padding. A wrong size shows when the network is built. So we built it, and compare each
+# row with the module itself.
 #
-# Place your bet: how many printed sizes are wrong?
+# **Place your bet:** how many of the published sizes are wrong?
 
 # %% tags=["parameters"]
 profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | paper

@@ -9,13 +9,13 @@
 # %% [markdown]
 # # How much should two views have in common?
 #
-# **Figure 5 of *Contrastive Multiview Coding*** (`cmc`). Left: a colour space is split into one channel and the two
-# others, two encoders learn from them, and their accuracy is set against the information that the parts share, as MINE
-# estimates it. Right: two patches of a picture, *d* pixels apart along both axes. The paper reads a rule from the left
-# panel (the less, the better; HSV apart, since hue is periodic) and a hump from the right one: neither the nearest
-# patches are best, nor the farthest.
+# **Figure 5 of *Contrastive Multiview Coding*** (`cmc`) plots accuracy over the information that two views share, as
+# MINE estimates it. On the left, a colour space is split into one channel and the two others. The paper reads a rule
+# from it: the less the parts share, the better. (HSV is an exception, because hue is periodic.) On the right, the views
+# are two patches of a picture, *d* pixels apart along both axes. The best patches are neither the nearest nor the
+# farthest.
 #
-# Place your bet: of RGB, XYZ and YDbDr, which splits into parts that share least?
+# **Place your bet:** of RGB, XYZ and YDbDr, which splits into parts that share least?
 #
 # `papermill nbs/repro_cmc_figure5.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p seeds 0,1,2`
 
@@ -50,8 +50,8 @@ methods.get("cmc/offset_1.5")
 # %% [markdown]
 # ## What an estimate is worth
 #
-# Two patches of a Gaussian texture share an amount that is known exactly. MINE is a lower bound, so it should lie on
-# the line or below; the bars are the sampling error of the pairs it is read from, no more.
+# For two patches of a Gaussian texture, the information is known exactly. MINE is a lower bound, so it should lie on
+# the line or below. The bars show the sampling error of the pairs alone.
 
 # %% tags=["nbval-ignore-output"]
 places = {"out_dir": nb.out_dir, "read_also": nb.read_also}
@@ -61,7 +61,7 @@ draw.estimate_against_truth(control)
 # %% [markdown]
 # ## Accuracy
 #
-# Views are the only thing that changes from row to row. Rows that need larger pictures than the data set has say so.
+# Only the views change from row to row. A row that needs larger pictures than the data set has says so.
 
 # %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
@@ -76,10 +76,10 @@ accuracy = {row.method: row.measured.mean for row in table.rows if row.measured 
 draw.accuracy_against_information(found, accuracy, floor=accuracy.get("ours/random_lab"))
 
 # %% [markdown]
-# The panels share a vertical axis, but not a kind of encoder: on the left two networks of one and two channels, on the
-# right one network of three. And in a small picture distance and place are one: patches far apart lie in opposite
-# corners, always the same ones, and share the background. There information *grows* with the distance. The paper
-# takes pictures of 2,000 pixels for that reason; what it calls a rule rests on few points, one of which it takes out.
+# The two panels cannot be compared with each other: on the left, two networks read one and two channels; on the right,
+# one network reads three. In a small picture, patches that are far apart always lie in the same opposite corners and
+# share the background, so the information *grows* with the distance. This is why the paper uses pictures of 2,000
+# pixels. The rule of the paper rests on few points, and it leaves one of them out.
 
 # %% tags=["check", "nbval-ignore-output"]
 nb.check()

@@ -7,13 +7,13 @@
 # ---
 
 # %% [markdown]
-# # What was set, and what is set here?
+# # Which settings of f-MICL can be taken over?
 #
-# **Table 7 of *f-MICL*** (`fmicl`) prints no result but the settings behind all others: batch, dimension, learning
-# rate, $\mu$, $1/2\sigma^2$, $\alpha$, epochs, and the neighbours of the k-NN classifier.
-# Here each of its numbers stands beside the one that the protocol of this package has. A test compares them, too.
+# **Table 7 of *f-MICL*** (`fmicl`) lists the settings behind all results of the paper: batch, dimension, learning
+# rate, $\mu$, $1/2\sigma^2$, $\alpha$, epochs, and the number of neighbours of the k-NN classifier. We compare each of
+# them with the protocol of this package. A test repeats the comparison.
 #
-# Place your bet: is there a number in it that no run can have had?
+# **Place your bet:** does the table have a number with which no run can have worked?
 
 # %% tags=["parameters"]
 profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper

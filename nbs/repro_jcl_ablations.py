@@ -9,12 +9,12 @@
 # %% [markdown]
 # # Which part of JCL does the work?
 #
-# **Figures 2 and 3 of *Joint Contrastive Learning with Infinite Possibilities*** (`jcl`). JCL has three numbers: how
-# many keys M′ of an image are encoded, the strength λ of their covariance, the temperature τ. Figure 2 turns one at
-# a time. Figure 3 asks whether views of one image end up closer to each other than under MoCo v2.
+# **Figures 2 and 3 of *Joint Contrastive Learning with Infinite Possibilities*** (`jcl`). JCL has three parameters: the
+# number M′ of encoded keys of an image, the strength λ of their covariance, and the temperature τ. Figure 2 changes one
+# of them at a time. Figure 3 asks whether views of one image end up closer to each other than with MoCo v2.
 #
-# **Place your bet:** the paper trains with 65,536 negatives. Of the gradient at that size, how much comes from the
-# covariance, the part that gives JCL its name?
+# **Place your bet:** the paper trains with 65,536 negatives. How much of the gradient comes from the covariance then,
+# the part that distinguishes JCL from a mean of keys? The exact study below gives the answer: nearly nothing.
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | digits | cifar10 | cifar100 | stl10 | imagenet | folder:<path> | parquet:<path>
@@ -43,14 +43,14 @@ pd.options.display.max_colwidth = None
 # %% [markdown]
 # ## What the figures claim
 #
-# Figure 2 prints no numbers. Its text: JCL "performs reasonably well when M′ is in the range of [5, 11]"; "the
+# Figure 2 has no numbers. Its text says: JCL "performs reasonably well when M′ is in the range of [5, 11]"; "the
 # performance is relatively stable in a wide range of [0.2, 4.0]" of λ; "the optimal τ turns out to be around 0.2".
 
 # %%
 nb.claim
 
 # %% [markdown]
-# Table 3 prints what was held fixed in each panel of Figure 2; the dash is what was turned.
+# Table 3 of the paper lists what each panel of Figure 2 held fixed. A dash marks what it changed.
 
 # %%
 fixed = papers.published("jcl", "3")
@@ -74,28 +74,29 @@ methods.get("jcl/lambda0")
 # %% [markdown]
 # ## The exact study: one number decides
 #
-# Of a key only $a=q^\top k^+$ enters the loss. If $a\sim N(m,v)$, the loss of infinitely many keys is a one-dimensional
-# integral, and Gauss–Hermite quadrature gives it to machine precision. First with few negatives, 64 at right angles to
-# the query, where the loss is easy to see. Then at the paper's own size, 65,536 keys spread evenly over the sphere.
+# A key enters the loss only through $a=q^\top k^+$. If $a\sim N(m,v)$, the loss of infinitely many keys is a
+# one-dimensional integral, and Gauss–Hermite quadrature gives it to machine precision. First with few negatives, 64 at
+# right angles to the query, where the loss is easy to see. Then at the paper's own size, 65,536 keys spread evenly over
+# the sphere.
 
 # %%
 few, paper = math.log(64), joint.log_sum_on_sphere(65536, 128, 0.2)
 draw.covariance(**{"64 orthogonal negatives": joint_keys.sweep(few), "65,536 negatives": joint_keys.sweep(paper)})
 
 # %% [markdown]
-# Mind the two scales. On the left the covariance matters, and only λ ≥ 1 is sure to lie above the limit. On the right
-# everything happens within a hair. Why? The variance acts through $p^+$, the softmax weight of the positive in the
-# denominator: $\partial\bar{\mathcal L}/\partial v=\lambda p^+/2\tau^2$, while
-# $\partial\bar{\mathcal L}/\partial m=-(1-p^+)/\tau$. With many negatives $p^+$ is small:
+# The two panels have different scales. On the left the covariance matters, and only λ ≥ 1 is sure to lie above the
+# limit. On the right the curves hardly differ. Why? The variance acts through $p^+$, the softmax weight of the positive
+# in the denominator: $\partial\bar{\mathcal L}/\partial v=\lambda p^+/2\tau^2$, while $\partial\bar{\mathcal
+# L}/\partial m=-(1-p^+)/\tau$. With many negatives $p^+$ is small:
 
 # %%
 inert = joint_keys.inertness()
 inert.map("{:.3g}".format)
 
 # %% [markdown]
-# So at the paper's size the covariance is nearly inert, unless the views of an image lie far apart. What then sets JCL
-# apart from MoCo v2 is the mean key: less noise in the positive, and mean keys in the queue. That is why the row λ = 0
-# belongs in every reproduction. The profiles here have far fewer negatives, where λ matters more.
+# So at the paper's size the covariance is nearly inert, unless the views of an image lie far apart. What then
+# distinguishes JCL from MoCo v2 is the mean key: it has less noise as a positive, and the queue holds mean keys. So
+# every reproduction needs the row λ = 0. The profiles here have far fewer negatives, where λ matters more.
 #
 # ## Figure 2
 
@@ -113,9 +114,9 @@ table.summary
 # ## Figure 3: are views of one image closer?
 #
 # The paper encodes 32 augmentations of 32,768 images. For each image it takes (a) the mean of all 32 × 32 cosines, and
-# (b) the mean of the diagonal of the covariance. JCL with nine keys is set against MoCo v2. An untrained encoder
-# stands beside them here. The paper does not say whether "features" are those before the head (`pooled`) or the unit
-# embedding after it. Both:
+# (b) the mean of the diagonal of the covariance. JCL with nine keys is compared with MoCo v2. We add an untrained
+# encoder. The paper does not say whether "features" are those before the head (`pooled`) or the unit embedding after
+# it. Both:
 
 # %% tags=["nbval-ignore-output"]
 count = {"smoke": 256, "laptop": 1024}.get(nb.profile, 32768)
@@ -133,8 +134,8 @@ draw.closeness(numbers, f"{dataset}, profile {nb.profile}: {count} images, 32 vi
 joint_keys.closeness(numbers).round(3)
 
 # %% [markdown]
-# Back to the exact study, with the m and v that these encoders have: the softmax weight of the positive at the paper's
-# K, with and without the covariance.
+# The last table returns to the exact study with the m and v of these encoders. It shows the softmax weight of the
+# positive at the paper's K, with and without the covariance.
 
 # %% tags=["nbval-ignore-output"]
 joint_keys.weights(numbers, paper).map("{:.2g}".format)

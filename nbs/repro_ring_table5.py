@@ -54,8 +54,8 @@ nb.claim
 display(nb.kept("5b"), nb.kept("5d"))
 
 # %% [markdown]
-# One printed gain and one printed ratio are not what the printed numbers give. And the text's "10 to 60 seconds" an
-# epoch do not hold the differences of (a):
+# One published gain and one published ratio do not follow from the published numbers. The text says "10 to 60 seconds"
+# an epoch; not all differences of (a) lie in this range:
 
 # %%
 ratio, extra = epoch_time.published(), epoch_time.published("extra")
@@ -71,21 +71,21 @@ epoch_time.printed_beside()
 methods.get("ring/simclring")
 
 # %% [markdown]
-# A batch is a small pool to be choosy in. `candidates` are the two views of the other images; `hole` are the closest
-# 1 % that are left out; `kept` is what remains when the ring is at its narrowest.
+# A batch has few candidates. `candidates` are the two views of the other images; `hole` are the closest 1 % that are
+# left out; `kept` is what remains when the ring is at its narrowest.
 
 # %%
 epoch_time.pools(nb.plan("5d"))
 
 # %% [markdown]
-# The whole ring is used, so it holds a tenth of the negatives at the end. *Harder* and *fewer* come together in (b)
-# and (d), and neither table takes them apart.
+# The whole ring is used, so at the end it holds a tenth of the negatives. In (b) and (d) the negatives become harder
+# and fewer at the same time, and neither table separates the two effects.
 # %% [markdown]
 # ## (a) Seconds of an epoch, published beside measured
 #
-# The times are those of Table 1's runs. Seconds of two machines say nothing about the method; the ratio to the base
-# does. Other work on the machine makes some epochs longer and none shorter, so the ratio of the fastest epochs stands
-# beside that of the means.
+# The times are those of Table 1's runs. Seconds on two machines cannot be compared; the ratio to the base can. Other
+# work on the machine makes some epochs longer and none shorter, so we show the ratio of the fastest epochs beside the
+# ratio of the means.
 
 # %% tags=["hide-output", "nbval-ignore-output"]
 times = nb.run(1)

@@ -61,3 +61,6 @@ def test_a_page_is_checked_for_its_first_figure_weight_scroll_bars_and_links(tmp
         page.goto(path.as_uri())
         assert all(part in line for part, line in zip(wrong, measures(page, path), strict=True))
         assert "figure 0 has white paper: a" in white_papers(page)
+    drawn = '<svg width="300" height="200"><rect x="9" y="9" width="280" height="180" fill="white"/></svg>'
+    page.set_content(f'<body style="background:black"><article>{drawn}<canvas style="background:white"></article>')
+    assert len(list(white_papers(page))) == 2

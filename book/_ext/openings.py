@@ -62,6 +62,9 @@ def tidy(app: Any, pagename: str, templatename: str, context: dict[str, Any], do
 
 
 PROOF = "A run at smoke size: it proves that every part runs, and nothing else"
+KNOBS = "What you can set when you run this notebook yourself"
+SHOWN = ("nb.claim", "nb.kept()", "nb.check()")
+"""Cells of which a reader needs the output alone."""
 
 
 def open_with_picture(app: Any, doctree: Any) -> None:
@@ -71,8 +74,13 @@ def open_with_picture(app: Any, doctree: Any) -> None:
     page = app.env.docname
     if not page.startswith("nbs/"):
         return
-    for cell in doctree.findall(lambda node: isinstance(node, nodes.Element) and node.get("hide_mode") == "output"):
-        cell["prompt_show"] = PROOF
+    for cell in list(doctree.findall(lambda node: isinstance(node, nodes.container) and "cell" in node["classes"])):
+        if "parameters" in cell.get("cell_metadata", {}).get("tags", []):
+            cell["hide_mode"], cell["prompt_show"], cell["prompt_hide"] = "input", KNOBS, "Fold"
+        elif cell.get("hide_mode") == "output":
+            cell["prompt_show"] = PROOF
+        elif cell.children and cell[0].astext().strip() in SHOWN:
+            cell.remove(cell[0])
     sys.path.insert(0, str(Path(app.confdir) / "book"))
     import gallery
 

@@ -1,4 +1,4 @@
-// Tables that a reader can filter: the grid of the atlas, the statements of the errata page, the claims of the results. A picker shows one card
+// Tables that a reader can filter, and lists that a reader can open: the grid of the atlas, the statements of the errata page, the claims of the results. A picker shows one card
 // of the atlas at a time. Without this script the tables are whole and every card can be opened by hand.
 window.addEventListener("DOMContentLoaded", () => {
   const select = (label, options, changed) => {
@@ -72,6 +72,30 @@ window.addEventListener("DOMContentLoaded", () => {
     window.addEventListener("hashchange", follow);
     for (const link of links) link.addEventListener("click", () => setTimeout(follow));
     follow();
+  }
+
+  // The library's reference: the names of a module are one line; it opens, also by a link to a name.
+  const reference = [...document.querySelectorAll("article section > dl.py")];
+  for (const first of reference.filter((one) => !one.previousElementSibling?.matches("dl.py"))) {
+    const members = [first];
+    while (members.at(-1).nextElementSibling?.matches("dl.py")) members.push(members.at(-1).nextElementSibling);
+    const [fold, summary] = [document.createElement("details"), document.createElement("summary")];
+    const names = members.map((one) => one.querySelector("dt .descname")?.textContent).filter(Boolean);
+    summary.textContent = `${names.length === 1 ? "1 name" : `${names.length} names`}: ${names.join(", ")}`;
+    fold.className = "members";
+    first.before(fold);
+    fold.append(summary, ...members);
+  }
+  if (reference.length) {
+    const show = () => {
+      const place = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+      const fold = place && place.closest("details.members");
+      if (!fold) return;
+      fold.open = true;
+      place.scrollIntoView();
+    };
+    window.addEventListener("hashchange", show);
+    show();
   }
 
   const claims = document.querySelector("#claims-table table");

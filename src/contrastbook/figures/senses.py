@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrastbook.checks import require_positive
-from contrastbook.figures.base import chart, subplots
+from contrastbook.figures.base import COLOURS, chart, subplots
 from contrastlab import divergences, escape
 from contrastlab.data.spectrograms import LogMel, draw_mask, mel_matrix
 from contrastlab.errors import reject
@@ -67,13 +67,13 @@ def push(weight: float = 409600.0, spread: float = 20.0, divergence: str = "kl")
     cosine = torch.linspace(-1, 1, 201, dtype=torch.float64)
     log_u = (2 * spread * (cosine - 1)).requires_grad_()
     slopes = [torch.autograd.grad(part(log_u).sum(), log_u)[0] * 2 * spread for part in (f.derivative, f.composition)]
-    lines = (("pull of a positive", slopes[0], "dash"), ("push of a negative, α times", weight * slopes[1], "solid"))
+    lines = (("pull of a positive", slopes[0], "positive"), ("push of a negative", weight * slopes[1], "negative"))
     return chart(
-        f"{f.title}, α = {weight:g}, 1/2σ² = {spread:g}: slope in the cosine of a pair",
-        "cosine of the pair", "slope",
+        f"{f.title}, α = {weight:g}, c = {spread:g}: how hard a pair is pulled and pushed",
+        "cosine of the pair", "slope of the loss",
         *(
-            go.Scatter(x=cosine.numpy(), y=values.numpy(), mode="lines", name=name, line={"dash": dash})
-            for name, values, dash in lines
+            go.Scatter(x=cosine.numpy(), y=values.numpy(), mode="lines", name=name, line={"color": COLOURS[role]})
+            for name, values, role in lines
         ),
-        yaxis={"type": "log", "range": [-8, 8]},
+        yaxis={"type": "log", "range": [-8, 8], "dtick": 2, "exponentformat": "power"},
     )  # fmt: skip
