@@ -27,12 +27,6 @@ def stored(folder: Path, views: Augmented | Split, **build) -> nn.ModuleList:
     return nets.eval()
 
 
-def same_features(theirs: nn.Module, ours: encoders.Encoder) -> None:
-    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        torch.testing.assert_close(theirs.eval()(images), ours.features(images), rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("views", [Augmented(2), Split("lab")], ids=["one stream", "two streams"])
 @pytest.mark.parametrize("arch", ["tiny", "small", "resnet18", "scene"])
 def test_encoders_come_back_as_they_were(views, arch, tmp_path) -> None:
@@ -51,7 +45,9 @@ def test_a_resnet_loads_into_torchvision_with_nothing_missing_but_fc(name, tmp_p
     assert answer.missing_keys == ["fc.weight", "fc.bias"]
     assert all(key.startswith("head.") for key in answer.unexpected_keys)
     theirs.fc = nn.Identity()
-    same_features(theirs, net)
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs.eval()(images), net.features(images), rtol=1e-4, atol=1e-4)
 
 
 def test_what_is_no_encoder_is_named(tmp_path) -> None:

@@ -74,13 +74,6 @@ def test_different_recipes_have_different_equations_or_views() -> None:
         seen[key] = name
 
 
-def items_of(recipe: methods.Recipe, pictures):
-    """48 items of the kind that the recipe's views are made of."""
-    if isinstance(recipe.views, Flow | Frames):
-        return data.load("clips", n_train=48, n_test=8).train
-    return pictures(48)
-
-
 # channels of scenes train in tests/test_channels.py, locations of a map in tests/test_patches.py
 TRAINED = [
     n for n in methods.names()
@@ -92,7 +85,8 @@ TRAINED = [
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_recipe_trains(name: str, pictures, tiny, shrink) -> None:
     recipe = shrink(methods.get(name))
-    images = items_of(recipe, pictures)
+    clips = isinstance(recipe.views, Flow | Frames)
+    images = data.load("clips", n_train=48, n_test=8).train if clips else pictures(48)
     done = pretrain(recipe, tiny, images, seed=1, log=quiet)
     if recipe.keys is None:
         assert done.history == []

@@ -234,14 +234,10 @@ def joint_of(state: State) -> exact.Joint:
     return exact.Joint.of(given.T @ given)
 
 
-def graphs() -> list[State]:
+def test_the_graph_and_its_information_are_exact(still: Any) -> None:
     numbers = itertools.product((7, 10, 12), (2, 4, 6), (0, 1, 2, 3), (0, 1, 3, 5))
     asked = [dict(zip(("circle", "views", "near", "common"), each, strict=True)) for each in numbers]
-    return [State(**each) for each in asked if accepted(lambda each=each: State(**each))]
-
-
-def test_the_graph_and_its_information_are_exact(still: Any) -> None:
-    states = graphs()
+    states = [State(**each) for each in asked if accepted(lambda each=each: State(**each))]
     assert len(states) > 30
     sent = [asdict(state) for state in states]
     engine = f"{HANDLE}.engine"

@@ -17,9 +17,10 @@ from html import escape
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from contrastlab import errors
+from contrastlab.settings import FrozenModel
 
 Verdict = Literal["holds", "conditional", "false", "unchecked"]
 VERDICTS: dict[str, str] = {"holds": "holds", "conditional": "holds with an added condition",
@@ -41,10 +42,8 @@ _PLACE = re.compile(r"\{\{(\w+)(?::([^{}]*))?\}\}")
 _TEXTS = ("claim", "assumes", "repair", "because", "counterexample")
 
 
-class Statement(BaseModel):
+class Statement(FrozenModel):
     """One claim of one paper. Texts are MyST with dollar mathematics."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     paper: str
     id: str = Field(description="unique within the paper, such as theorem-4-1")
@@ -95,13 +94,11 @@ class Statement(BaseModel):
         return self
 
 
-class Search(BaseModel):
+class Search(FrozenModel):
     """What a search for a counterexample to one inequality found.
 
     It maximises an excess, the side that should be smaller minus the other: above zero is a counterexample.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     statement: str = Field(description="name of the statement, such as ring/theorem-3-1-information")
     inequality: str = Field(description="what was to be violated, in MyST")

@@ -111,10 +111,6 @@ class Row(NamedTuple):
     composition: Callable
 
 
-def _phi(u):
-    return -(u + 1) * np.log((1 + u) / 2) + u * np.log(u)
-
-
 def _w_hat(x):
     w = lambertw(x).real
     return w + 1 / w
@@ -132,7 +128,7 @@ def printed_tsallis(a: float) -> Row:
 PRINTED = {
     "kl": Row(lambda u: u * np.log(u), lambda t: np.exp(t - 1), lambda u: np.log(u) + 1, lambda u: u),
     "reverse_kl": Row(lambda u: -np.log(u), lambda t: -1 - np.log(-t), lambda u: -1 / u, lambda u: np.log(u) - 1),
-    "js": Row(_phi, lambda t: -np.log(2 - np.exp(t)),
+    "js": Row(lambda u: u * np.log(u) - (u + 1) * np.log((1 + u) / 2), lambda t: -np.log(2 - np.exp(t)),
               lambda u: np.log(2) + np.log(u / (1 + u)), lambda u: -np.log(2 / (1 + u))),
     "pearson": Row(lambda u: (u - 1) ** 2, lambda t: t**2 / 4 + t, lambda u: 2 * (u - 1), lambda u: u**2 - 1),
     "hellinger": Row(lambda u: (np.sqrt(u) - 1) ** 2, lambda t: t / (1 - t),

@@ -14,19 +14,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from contrastlab import files, results
 from contrastlab.errors import CorruptFileError, unknown
+from contrastlab.settings import FrozenModel
 
 Row = dict[str, float | int | str | None]
 Entry = TypeVar("Entry")
 
 
-class Study(BaseModel):
+class Study(FrozenModel):
     """Rows measured under one configuration."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     study: str = Field(description="such as vince_table3")
     profile: str
