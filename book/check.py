@@ -292,7 +292,8 @@ def main(root: Path, *names: str) -> int:
         print("no Chromium found; install one, or name it in CHROMIUM")
         return 1
     pages = sorted(p for folder in ("book", "nbs") for p in (root / folder).glob("*.html"))
-    pages = [page for page in pages if not names or page.stem in names]
+    moved = {p.name for p in Path(__file__).parent.glob("_moved/book/*.html")}  # they lead to another page at once
+    pages = [page for page in pages if page.name not in moved and (not names or page.stem in names)]
     if not pages:
         print(f"no pages under {root}: run make book first")
         return 1

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from contrastlab import checksums, files
-from contrastlab.errors import CorruptFileError
+from contrastlab.checkpoint import Artefact
+from contrastlab.errors import CorruptFileError, StorageError
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([1, 2])}
 VALUES = {"step": 3, "text": "checksum", "nested": {"checksum": "0" * 64}}
@@ -67,6 +68,15 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_holds_is_not
         files.write_whole(path, "whole")
     assert path.read_text() == "whole"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run1.jsonabc.tmp", "run[1].json", "run[1].jsonxyz.tmp"]
+
+
+def test_a_checkpoint_that_cannot_be_removed_is_named_once_the_record_is_there(tmp_path) -> None:
+    stored = Artefact(tmp_path, "x.safetensors", "run.json")
+    (tmp_path / "checkpoint.safetensors").mkdir()  # unlink refuses it
+    with pytest.raises(StorageError, match=r"cannot remove .*checkpoint\.safetensors: .*; run again"):
+        stored.finish({})
+    assert stored.read() == {"schema": 1}
+    stored.finish()
 
 
 def test_a_file_may_be_read_by_whom_the_umask_admits(tmp_path) -> None:

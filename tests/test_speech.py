@@ -46,16 +46,13 @@ def wave_set(count: int = 48, length: int = 512, rate: int = 8000) -> WaveSet:
     return WaveSet("noise", waves(count, length), torch.arange(count) % 2, ("even", "odd"), rate)
 
 
-def slow_mel(hertz: float) -> float:
-    return hertz / (200 / 3) if hertz < 1000 else 15 + 27 * math.log(hertz / 1000) / math.log(6.4)
-
-
 def slow_hertz(mel: float) -> float:
     return mel * 200 / 3 if mel < 15 else 1000 * math.exp((mel - 15) * math.log(6.4) / 27)
 
 
 def slow_matrix(bands: int, window: int, rate: int) -> list[list[float]]:
-    edges = [slow_hertz(k * slow_mel(rate / 2) / (bands + 1)) for k in range(bands + 2)]
+    highest = 15 + 27 * math.log(rate / 2000) / math.log(6.4)  # of rates above 2,000
+    edges = [slow_hertz(k * highest / (bands + 1)) for k in range(bands + 2)]
     frequencies = [k * rate / window for k in range(window // 2 + 1)]
 
     def triangle(hertz: float, low: float, peak: float, high: float) -> float:

@@ -5,6 +5,7 @@ Four tables side by side are a sample of their own: ``test_reproduce.py`` starts
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 import torture
@@ -37,17 +38,16 @@ def test_a_killed_fine_tuning_ends_as_one_that_nobody_killed(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["queue, linear", "clips, action", "bank, boxes"])
 def test_a_kill_after_the_last_file_leaves_no_checkpoint_behind(name, tmp_path, monkeypatch) -> None:
     whole, _, _ = kill.undisturbed(name, tmp_path / "whole")
-    trains = name != "queue, linear"
-    remove = files.remove
-    for of_task in (False, True)[: 1 + trains]:
+    for of_task in (False, True)[: 1 + (name != "queue, linear")]:
 
-        def cut(path, of_task=of_task) -> None:
-            if path.exists() and (path.parent.parent.name != "encoders") == of_task:
+        def cut(path, missing_ok=False, of_task=of_task, unlink=Path.unlink) -> None:
+            own = (path.parent.parent.name != "encoders") == of_task
+            if path.name == "checkpoint.safetensors" and path.exists() and own:
                 kill.os.kill(kill.os.getpid(), 9)
-            remove(path)
+            unlink(path, missing_ok)
 
         with monkeypatch.context() as patched:
-            patched.setattr(files, "remove", cut)
+            patched.setattr(Path, "unlink", cut)
             assert kill.killed(name, tmp_path / "cut", {}) == -9
     assert kill.forked(lambda: kill.compute(name, tmp_path / "cut", kill.Events())) == 0
     assert cells.difference(whole, cells.content(tmp_path / "cut")) == ""

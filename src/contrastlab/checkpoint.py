@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from contrastlab import files
-from contrastlab.errors import CorruptFileError, MissingDataError
+from contrastlab.errors import CorruptFileError, MissingDataError, StorageError
 
 if TYPE_CHECKING:  # records are read without torch
     import torch
@@ -92,10 +92,18 @@ class Artefact:
         return files.write_tensors(self.folder / self.tensors, tensors, {**values, **self._origin})
 
     def finish(self, record: Mapping[str, Any] | None = None) -> None:
-        """Write the record, and remove the checkpoint, which may be of a process that was killed before this line."""
+        """Write the record, and remove the checkpoint, which may be of a process that was killed before this line.
+
+        Where it cannot be removed, a ``StorageError`` says so; without a ``record`` it stays, as in a read-only folder.
+        """
+        path = self.folder / FILE
         if record is not None:
             files.write_record(self.folder / self.record, {**record, **self._origin, "schema": 1})
-        files.remove(self.folder / FILE)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            if record is not None:
+                raise StorageError(f"cannot remove {path}: {error.strerror or error}; run again to continue") from error
 
     @property
     def _origin(self) -> dict[str, str]:

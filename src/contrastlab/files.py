@@ -73,7 +73,8 @@ def write_whole(path: Path, content: str | bytes | bytearray) -> Path:
                 os.fsync(file.fileno())
                 os.replace(file.name, path)
             except BaseException:
-                remove(Path(file.name))
+                with suppress(OSError):
+                    os.unlink(file.name)
                 raise
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}; nothing was changed there") from error
@@ -96,12 +97,6 @@ def _remove_leftovers(path: Path) -> None:
         with suppress(OSError), open(name, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(name)
-
-
-def remove(path: Path) -> None:
-    """Remove a file that is no longer needed, where it is there and may be removed."""
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> Path:

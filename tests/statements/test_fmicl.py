@@ -809,13 +809,6 @@ def test_equal_features_are_the_worst_for_the_negative_term():
             assert top - alpha * h(divergence, squares(spread)).mean() > top - alpha * h(divergence, 0.0)
 
 
-def two_views(rng: np.random.Generator, items: int = 4, views: int = 5) -> exact.Joint:
-    """Two views of one law given the item."""
-    law = rng.dirichlet(np.full(views, rng.choice([0.2, 1.0, 5.0])), size=items) + 1e-3
-    law /= law.sum(1, keepdims=True)
-    return exact.Joint.of(law.T @ np.diag(rng.dirichlet(np.full(items, 3.0))) @ law)
-
-
 def curvatures(joint: exact.Joint, divergence: Divergence, mu: float, c: float, alpha: float) -> np.ndarray:
     """Second derivatives of the loss at equal features, on the sphere of 3 dimensions, by how far views move."""
     together, apart = torch.from_numpy(joint.table), torch.from_numpy(joint.product)
@@ -835,7 +828,9 @@ def curvatures(joint: exact.Joint, divergence: Divergence, mu: float, c: float, 
 def test_the_weight_and_not_the_divergence_decides_whether_equal_features_rest():
     rng = np.random.default_rng(0)
     for mu, c in ((1.0, 1.0), (0.4, 2.0), (1.7, 0.5)):
-        joint = two_views(rng)
+        law = rng.dirichlet(np.full(5, rng.choice([0.2, 1.0, 5.0])), size=4) + 1e-3  # of a view, given the item
+        law /= law.sum(1, keepdims=True)
+        joint = exact.Joint.of(law.T @ np.diag(rng.dirichlet(np.full(4, 3.0))) @ law)
         correlations = np.linalg.eigvalsh(joint.table / np.sqrt(joint.product))[:-1]  # the largest, 1, is a constant's
         rho = correlations[-1]
         assert 0 <= rho < 1
