@@ -27,6 +27,12 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 MATHJAX = "mathjax@3.2.2"
+UNUSED = (
+    "tex-svg*", "tex-mml-svg*", "mml-*", "tex-chtml*", "node-main.js", "svg",
+    *(f"{language}.json" for language in ("ca", "da", "de", "es", "fr", "hi", "it", "nb", "nn", "sv")),
+)  # fmt: skip
+"""Of MathJax: other ways to draw formulas, and speech in other languages than English."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -63,7 +69,8 @@ def fetch(package: str, folder: str, target: Path) -> None:
             tar.extractall(work, filter="data")
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_name(target.name + ".new")
-        shutil.copytree(Path(work) / "package" / folder, fresh, dirs_exist_ok=True)
+        ignored = shutil.ignore_patterns(*UNUSED)
+        shutil.copytree(Path(work) / "package" / folder, fresh, dirs_exist_ok=True, ignore=ignored)
         fresh.rename(target)
 
 

@@ -29,12 +29,13 @@ from contrastbook.figures.base import COLOURS, subplots
 from contrastbook.studies import Study
 from contrastlab import escape
 from contrastlab.data.annotated import AnnotatedImages, draw
-from contrastlab.errors import reject
+from contrastlab.errors import check
 from contrastlab.views import Channels
 from contrastlab.views.channels import labels, slices
 
 # Okabe and Ito, told apart by eyes that see no red or green; further classes go round
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999")
+GREY = "0.5"  # of words in a figure without paper, on a page by day and in the dark
 
 
 def _classes(values: Tensor, count: int) -> NDArray[Any]:
@@ -46,13 +47,13 @@ def _classes(values: Tensor, count: int) -> NDArray[Any]:
 def _panels(rows: Sequence[Sequence[Any]], titles: Sequence[str], alt: str) -> Figure:
     height, width = rows[0][0].shape[:2]
     size = (2.1 * len(titles), 2.1 * len(rows) * height / width + 0.4)
-    figure, axes = subplots(len(rows), len(titles), size, squeeze=False)
+    figure, axes = subplots(len(rows), len(titles), size, squeeze=False, facecolor="none")
     for line, panels in zip(axes, rows, strict=True):
         for axis, picture in zip(line, panels, strict=True):
             axis.imshow(picture, interpolation="nearest")
             axis.axis("off")
     for axis, title in zip(axes[0], titles, strict=True):
-        axis.set_title(escape.mathtext(title), fontsize="small")
+        axis.set_title(escape.mathtext(title), fontsize="small", color=GREY)
     figure.set_label(alt)
     return figure
 
@@ -104,8 +105,7 @@ def flow_colours(flow: Tensor, full: float) -> NDArray[np.float64]:
     Rest is white, to the right is red, down green-yellow, to the left cyan, up violet. ``full``: the length that has
     full saturation; longer ones have it, too.
     """
-    if flow.ndim != 3 or flow.shape[0] != 2:
-        raise reject("flow.shape", tuple(flow.shape), "[2, H, W]")
+    check(flow.ndim == 3 and flow.shape[0] == 2, "flow.shape", tuple(flow.shape), "[2, H, W]")
     require_positive(full=full)
     x, y = flow.double().numpy()
     hue = (np.arctan2(y, x) / (2 * math.pi)) % 1
@@ -123,23 +123,23 @@ def strip(frames: Tensor, flows: Mapping[str, Tensor], times: Sequence[int], *, 
     full = max(1e-6, max(float(flow[list(times)].norm(dim=1).max()) for flow in flows.values()))
     rows = {"frame": [frames[t].permute(1, 2, 0).numpy() for t in times]}
     rows |= {name: [flow_colours(flow[t], full) for t in times] for name, flow in flows.items()}
-    axis = torch.linspace(-full, full, 65)
-    y, x = torch.meshgrid(axis, axis, indexing="ij")
+    y, x = torch.meshgrid(*2 * [torch.linspace(-full, full, 65)], indexing="ij")
     disc = flow_colours(torch.stack([x, y]), full)
     disc[(x.square() + y.square() > full**2).numpy()] = 1
-    figure, panels = subplots(len(rows), len(times) + 1, (1.1 * (len(times) + 1), 1.2 * len(rows) + 0.4), squeeze=False)
+    size = (1.1 * (len(times) + 1), 1.2 * len(rows) + 0.4)
+    figure, panels = subplots(len(rows), len(times) + 1, size, squeeze=False, facecolor="none")
     for line, (name, shown) in zip(panels, rows.items(), strict=True):
         for panel, picture, t in zip(line[:-1], shown, times, strict=True):
             panel.imshow(picture, interpolation="nearest")
             panel.set(xticks=[], yticks=[])
             if name == "frame":
-                panel.set_title(f"t = {t}", fontsize=8)
-        line[0].set_ylabel(name, fontsize=8)
+                panel.set_title(f"t = {t}", fontsize=8, color=GREY)
+        line[0].set_ylabel(name, fontsize=8, color=GREY)
         line[-1].axis("off")
     key = panels[-1, -1]
     key.imshow(disc, interpolation="bilinear")
-    key.set_title(f"to {full:.1f} px", fontsize=8)
-    figure.suptitle(title, fontsize=10)
+    key.set_title(f"to {full:.1f} px", fontsize=8, color=GREY)
+    figure.suptitle(title, fontsize=10, color=GREY)
     return figure
 
 
