@@ -42,11 +42,11 @@ def test_another_number_holds_only_where_something_differs_and_within_the_spread
         return replays.Replay(other, again.again, again.metric)
 
     assert not with_stored(0.1).holds
-    elsewhere = with_stored(0.0, capability="AVX2", threads=2)
+    elsewhere = with_stored(0.0, capability="VSX", threads=99)
     assert elsewhere.tolerance == pytest.approx(3 * math.sqrt(2) * replays.spread())
-    assert [line.partition(",")[0] for line in elsewhere.differs] == ["instructions AVX2", "threads 2"]
-    assert with_stored(0.99 * elsewhere.tolerance, threads=2).holds
-    assert not with_stored(1.01 * elsewhere.tolerance, threads=2).holds
+    assert [line.partition(",")[0] for line in elsewhere.differs] == ["instructions VSX", "threads 99"]
+    assert with_stored(0.99 * elsewhere.tolerance, threads=99).holds
+    assert not with_stored(1.01 * elsewhere.tolerance, threads=99).holds
     settings = {**cell.settings, "lr": 0.03}
     raw = cell.model_dump(by_alias=True, exclude={"config_hash"}) | {"settings": settings}
     other = replays.Replay(results.Result.model_validate(raw), again.again, again.metric)
