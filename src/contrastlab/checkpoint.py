@@ -92,9 +92,9 @@ class Artefact:
         return files.write_tensors(self.folder / self.tensors, tensors, {**values, **self._origin})
 
     def finish(self, record: Mapping[str, Any] | None = None) -> None:
-        """Write the record, and remove the checkpoint, which may be of a process that was killed before this line.
+        """Write the record, and remove the checkpoint, which a process that was killed may have left.
 
-        Where it cannot be removed, a ``StorageError`` says so; without a ``record`` it stays, as in a read-only folder.
+        One that cannot be removed raises ``StorageError``; without a ``record`` it stays: the folder may be read-only.
         """
         path = self.folder / FILE
         if record is not None:

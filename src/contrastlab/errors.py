@@ -68,7 +68,7 @@ def check(holds: object, argument: str, value: Any, accepted: str) -> None:
 
 
 def is_integer(value: object, least: int = 1) -> bool:
-    """Whether a value is an integer of at least ``least``; a boolean is none."""
+    """Whether a value is an integer of at least ``least``; a boolean is not one."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -94,7 +94,7 @@ def check_positive(**values: object) -> None:
 
 
 def check_choice(argument: str, value: object, known: Sequence[object]) -> None:
-    """Reject what is none of a few values."""
+    """Reject a value that is not among a few."""
     check(value in known, argument, value, f"{', '.join(map(str, known[:-1]))} or {known[-1]}")
 
 

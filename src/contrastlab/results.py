@@ -238,7 +238,7 @@ def find(
     """All stored results whose fields are those given (``None`` is any), in the order of their paths; none twice.
 
     ``root`` is a folder such as ``results`` or ``runs``, or several; one that does not exist holds no results. A
-    ``CorruptFileError`` names every file that should be a result and is none.
+    ``CorruptFileError`` names every file that should be a result and is not.
     """
     wanted = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
     wanted = {key: value for key, value in wanted.items() if value is not None}

@@ -35,7 +35,7 @@ from contrastlab.views.channels import labels, slices
 
 # Okabe and Ito, told apart by eyes that see no red or green; further classes go round
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999")
-GREY = "0.5"  # of words in a figure without paper, on a page by day and in the dark
+GREY = "0.5"  # of titles: figures of pictures are transparent, and the page may be light or dark
 
 
 def _classes(values: Tensor, count: int) -> NDArray[Any]:
@@ -123,7 +123,7 @@ def strip(frames: Tensor, flows: Mapping[str, Tensor], times: Sequence[int], *, 
     full = max(1e-6, max(float(flow[list(times)].norm(dim=1).max()) for flow in flows.values()))
     rows = {"frame": [frames[t].permute(1, 2, 0).numpy() for t in times]}
     rows |= {name: [flow_colours(flow[t], full) for t in times] for name, flow in flows.items()}
-    y, x = torch.meshgrid(*2 * [torch.linspace(-full, full, 65)], indexing="ij")
+    y, x = torch.meshgrid(axis := torch.linspace(-full, full, 65), axis, indexing="ij")
     disc = flow_colours(torch.stack([x, y]), full)
     disc[(x.square() + y.square() > full**2).numpy()] = 1
     size = (1.1 * (len(times) + 1), 1.2 * len(rows) + 0.4)

@@ -98,7 +98,7 @@ def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
 
 
 def matching(folder: Path, pattern: str) -> list[Path]:
-    """Files of a folder that fit a pattern of ``glob``, sorted; a ``FileNotFoundError`` if there is none."""
+    """Files of a folder that match a ``glob`` pattern, sorted; raises ``FileNotFoundError`` if there are none."""
     if not (paths := sorted(folder.glob(pattern))):
         raise FileNotFoundError(2, "no file", str(folder / pattern))
     return paths

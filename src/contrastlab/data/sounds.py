@@ -179,7 +179,7 @@ def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
 def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: bool = False) -> Splits:
     """The Free Spoken Digit Dataset at 8,000 samples a second, by ``digit`` or ``speaker``.
 
-    Takes 0 to 4 of 50 test, as its authors split it; with ``unheard`` it is the last two of six speakers.
+    The test part has takes 0 to 4 of 50, as its authors split it, or with ``unheard`` the last two of six speakers.
     """
     import pyarrow.parquet as pq
 

@@ -377,7 +377,7 @@ class _Saver:
         if file is None or not seen[0]:
             return
         state, mine = checkpoint.load(file, loop.device), json.loads(self.config)
-        stored = {"data": mine["data"], **json.loads(state["config"])}  # older ones say no data
+        stored = {"data": mine["data"], **json.loads(state["config"])}  # older checkpoints do not name their data
         if other := ", ".join(_differing(stored, mine)):
             held = f"folder={str(file.parent)!r} holds a run with other settings ({other})"
             raise ArgumentError(f"{held}; choose another folder, or resume=False")
