@@ -190,7 +190,7 @@ class Settings(FrozenModel):
     sync_batch_norm: bool = Field(False, description="batch statistics over all processes that train together")
     text: Text = Text()
     speech: Speech = Speech()
-    start: Start | None = Field(None, description="another run of the same seed that it starts from; None: it starts anew")
+    start: Start | None = Field(None, description="another run of the same seed to start from; None: none")
     # optimiser
     optimiser: Optimiser = Optimiser()
     epochs: int = Field(300, ge=1)
