@@ -94,9 +94,11 @@ def measure(splits: Splits, row: str, settings: Settings, seed: int, metric: str
     recipe = methods.get(row).override(settings.overrides)
     began = time.process_time()
     try:
-        done = pretrain(
-            recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(settings.precision), log=lambda line: None
-        )
+        fabric = cpu_fabric(settings.precision)
+        if settings.start:  # the run that these start from is stored, and serves all rows of a trial
+            done = Run(recipe, settings, splits, seed, FOLDER.parent).train(fabric, log=print)
+        else:
+            done = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=fabric, log=lambda line: None)
     except NonFiniteLossError as error:
         return {"accuracy": None, "failed": str(error), "train_cpu_s": round(time.process_time() - began, 1)}
     trained = time.process_time()

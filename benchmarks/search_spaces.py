@@ -289,6 +289,17 @@ JOINT_SHORT_QUEUE = Search(
     {**JOINT.start, "overrides": {**JOINT.start["overrides"], "keys.size": 256}},
     rows=("jcl/jcl", "jcl/lambda0", "jcl/lambda1"), ranges={"lr": (0.02, 0.06, 0.18)}, longer=1,
 )  # fmt: skip
+# MoCo and its ring part from one MoCo, as in profile regime. Most of the closest 1 % of these pictures are of the own
+# class after few epochs.
+BRANCHES = Search(
+    "branches", "accuracy (percent) on 5,000 held-out training pictures of Fashion-MNIST, 500 of each class", 5000,
+    {
+        **SMALLEST, "augmentation": "mocov2", "train_images": 20000, "epochs": 20, "knn_every": 5,
+        "start": {"method": MOCO, "epochs": 30},
+        "overrides": {"keys.size": 4096, "keys.momentum": 0.996, "keys.shuffle_groups": 1},
+    },
+    rows=(MOCO, "ring/mocoring"), ranges={"lr": (0.06, 0.03, 0.12)}, data="fashionmnist", longer=1,
+)  # fmt: skip
 ROOMS = Search(
     "rooms", "mean intersection over union (percent) of pixels' classes in 200 validation rooms", 200,
     {
@@ -366,6 +377,7 @@ SEARCHES: dict[str, Search] = {
         *SCALES,
         JOINT,
         JOINT_SHORT_QUEUE,
+        BRANCHES,
         ROOMS,
         SPEECH,
         VIDEO,

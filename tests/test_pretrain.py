@@ -67,7 +67,7 @@ def test_a_run_stopped_after_every_step_ends_as_one_never_stopped(
     pieces, stops = run_in_single_steps(recipe, settings, images, images, seed=5, folder=tmp_path)
     assert stops == 9  # three epochs of three steps, and each session made one
     same(pieces, whole)
-    assert all(row.keys() >= {"nn1", "own_class"} for row in whole.history)
+    assert all(row.keys() >= {"nn1", "own_class", "own_class_10"} for row in whole.history)
 
 
 @pytest.mark.parametrize("name", ["ring/iring", "ours/supervised"])
@@ -427,7 +427,7 @@ def test_the_rate_of_each_epoch_is_in_the_history(pictures, tiny, shrink, monkey
     settings = tiny.override(epochs=4, schedule="steps", milestones=(1, 3), lr=1.0, gamma=0.1)
     done = pretrain(recipe, settings, images, log=quiet)
     assert [row["lr"] for row in done.history] == pytest.approx([1.0, 0.1, 0.1, 0.01])
-    monkeypatch.setattr(loop._Loop, "neighbours", lambda self: (50.0, 50.0))
+    monkeypatch.setattr(loop._Loop, "neighbours", lambda self: (50.0, 50.0, 50.0))
     plateau = tiny.override(epochs=5, schedule="plateau", patience=2, drops=1, lr=1.0, knn_every=1)
     done = pretrain(recipe, plateau, images, images, log=quiet)
     assert [row["lr"] for row in done.history] == pytest.approx([1.0, 1.0, 1.0, 0.1, 0.1])

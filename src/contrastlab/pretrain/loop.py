@@ -64,8 +64,8 @@ class Speed:
 class Trained:
     """A finished run: encoders, one per stream, in evaluation mode on the run's device.
 
-    History has a row per epoch: loss (nats), lr, 1-NN accuracy and own-class share of the closest 1 % of the rows
-    (percent) where measured, waiting for data (percent of the steps' time), how the last batch's embeddings lie
+    History has a row per epoch: loss (nats), lr, where measured 1-NN accuracy and own-class shares of the closest 1 and
+    10 % of the rows (percent), waiting for data (percent of the steps' time), how the last batch's embeddings lie
     (:func:`contrastlab.pretrain.spread.spread`), and so on.
     """
 
@@ -299,29 +299,29 @@ class _Loop:
         if self.test is not None and every and (self.epoch % every == 0 or self.epoch == self.settings.epochs):
             # of the first process: each has batch-norm statistics of its own, and the learning rate may depend on it
             with decoders(self.speed.workers * self.world):
-                values = self.neighbours() if self.rank == 0 else (0.0, 0.0)
+                values = self.neighbours() if self.rank == 0 else (0.0, 0.0, 0.0)
             seen = keys.gather(torch.tensor([values], dtype=torch.float64, device=self.device))
-            row["nn1"], row["own_class"] = seen[0].tolist()
+            row["nn1"], row["own_class"], row["own_class_10"] = seen[0].tolist()
         self.history.append(row)
 
-    def neighbours(self) -> tuple[float, float]:
-        """1-NN of test images, and own-class share, in the banks (vince, ring, LA), or else in re-encoded images."""
+    def neighbours(self) -> tuple[float, float, float]:
+        """1-NN of test images, and own-class shares, in the banks (vince, ring, LA), or else in re-encoded images."""
         assert self.test is not None
         encoders = self.learner.network.encoders
         encode = partial(tasks.encode, encoders, self.recipe.views, self.augmentation, device=self.device)
         labels = self.all_labels[self.order.to(self.device)]
         known = labels >= 0
         if not bool(known.any()):
-            return math.nan, math.nan
+            return math.nan, math.nan, math.nan
         if self.learner.keys.row_per_item:
             streams = [self.learner.keys.rows(i) for i in range(len(encoders))]
             rows = nn.functional.normalize(torch.cat(streams, 1), dim=1)[known]
         else:
             rows, _ = encode(self.images, indices=self.order[known.cpu()])
-        limit = subset_order(self.test.labels, self.settings.test_images, seed=0)
-        test, truth = encode(self.test, indices=limit)
-        right = tasks.nearest_neighbour(rows, labels[known], test, truth).double().mean()
-        return 100 * float(right), own_class_share(rows, labels[known])
+        test, truth = encode(self.test, indices=subset_order(self.test.labels, self.settings.test_images, seed=0))
+        right = 100 * float(tasks.nearest_neighbour(rows, labels[known], test, truth).double().mean())
+        near, wide = (own_class_share(rows, labels[known], percent=percent) for percent in (1, 10))
+        return right, near, wide
 
     def check_finite(self) -> None:
         """Waits for the device, which is time of training, too."""
