@@ -300,6 +300,15 @@ BRANCHES = Search(
     },
     rows=(MOCO, "ring/mocoring"), ranges={"lr": (0.06, 0.03, 0.12)}, data="fashionmnist", longer=1,
 )  # fmt: skip
+# The same rows on 200 classes, where half a percent of the keys are of the own class and a ring begins after them.
+MANY_CLASSES = Search(
+    "many-classes", "accuracy (percent) on 5,000 held-out training images of Tiny ImageNet, 25 of each class", 5000,
+    {
+        **SMALLEST, "augmentation": "mocov2", "train_images": 50000, "epochs": 16, "knn_every": 4,
+        "overrides": {"keys.size": 16384, "keys.momentum": 0.996, "keys.shuffle_groups": 1},
+    },
+    rows=(MOCO, "ring/mocoring"), ranges={"lr": (0.06, 0.03, 0.12)}, data="tinyimagenet32", longer=1,
+)  # fmt: skip
 ROOMS = Search(
     "rooms", "mean intersection over union (percent) of pixels' classes in 200 validation rooms", 200,
     {
@@ -378,6 +387,7 @@ SEARCHES: dict[str, Search] = {
         JOINT,
         JOINT_SHORT_QUEUE,
         BRANCHES,
+        MANY_CLASSES,
         ROOMS,
         SPEECH,
         VIDEO,
