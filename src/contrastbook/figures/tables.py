@@ -133,7 +133,7 @@ def loss_curves(results: Sequence[Result], plan: TablePlan, rows: Sequence[str],
 def spreads(of: Mapping[str, Spread]) -> Figure:
     """Sorted squared distances of different images, and of two views of one; label to the ``Spread`` of an encoder.
 
-    A flat line at 2 is the ideal of fmicl Theorem 4; a step from 0 to 4 is two heaps; a line at 0 is one constant.
+    A flat line at 2 is the ideal of fmicl Theorem 4; a step from 0 to 4 is two clusters; a line at 0 is one constant.
     """
     figure, axes = subplots(-(-len(of) // 3), 3, (8, 2.1 * -(-len(of) // 3)), sharex=True, sharey=True, squeeze=False)
     for panel, (label, each) in zip(axes.flat, of.items(), strict=False):
