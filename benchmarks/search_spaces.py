@@ -300,7 +300,7 @@ BRANCHES = Search(
     },
     rows=(MOCO, "ring/mocoring"), ranges={"lr": (0.06, 0.03, 0.12)}, data="fashionmnist", longer=1,
 )  # fmt: skip
-# The same rows on 200 classes, where half a percent of the keys are of the own class and a ring begins after them.
+# The same rows on 200 classes, where half a percent of the keys are of the own class: a ring could skip all.
 MANY_CLASSES = Search(
     "many-classes", "accuracy (percent) on 5,000 held-out training images of Tiny ImageNet, 25 of each class", 5000,
     {

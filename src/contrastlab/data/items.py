@@ -276,7 +276,7 @@ class Splits:
         pretrain, test = _cut("n_train", n_train, self.pretrain, seed), _cut("n_test", n_test, self.test, seed)
         shared, most = self.train is self.pretrain, len(self.train)
         train = pretrain if shared else self.train.take(min(n_train or most, most), seed)
-        further = self.further if n_train is None else ()  # a subset of the first official split has no others
+        further = self.further if n_train is None else ()  # a subset is cut from the first official split alone
         return replace(self, pretrain=pretrain, train=train, test=test, further=further)
 
     def to(self, device: torch.device | str) -> Splits:
