@@ -247,6 +247,25 @@ VINCE_NEIGHBOURS = Search(
     rows=("vince/ball", "vince/ball_sneigh", "vince/ring", "vince/ring_sneigh"), ranges={"lr": (0.01, 0.03, 0.003)},
     longer=1,
 )  # fmt: skip
+# Each row of VINCE Table 1 has a rate of its own, chosen at the full length of the profile.
+VINCE_ROWS = tuple(papers.plan("vince", 1).rows)
+VINCE_RATES, VINCE_LAB_RATES = (
+    Search(
+        name, f"{VALIDATION}{what} of vince Table 1, each with its own winner", 5000,
+        {
+            **SMALLEST, "augmentation": augmentation, "epochs": 60,
+            "overrides": {
+                "negatives.k": 1023, "negatives.nearest": 1024, "positives.clusters": 100, "positives.runs": 1,
+                "keys.rate": 0.9,
+            },
+        },
+        rows=rows, ranges={"lr": (0.01, 0.003, 0.03)}, longer=1,
+    )
+    for name, what, augmentation, rows in (
+        ("vince-rates", "the rows of one stream", "simclr", VINCE_ROWS[:14]),
+        ("vince-rates-lab", "the rows of two streams, L and ab", "cmc", VINCE_ROWS[14:]),
+    )
+)
 IN_BATCH = Search(
     "in-batch", f"{VALIDATION}fmicl/kl, fmicl/simclr, fmicl/au", 5000,
     {**SMALLEST, "head": "mlp", "epochs": 20},
@@ -381,6 +400,8 @@ SEARCHES: dict[str, Search] = {
         STREAM_QUEUES,
         VINCE,
         VINCE_NEIGHBOURS,
+        VINCE_RATES,
+        VINCE_LAB_RATES,
         IN_BATCH,
         FULL_LENGTH,
         *SCALES,
