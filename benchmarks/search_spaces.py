@@ -251,15 +251,24 @@ VINCE_NEIGHBOURS = Search(
 VINCE_ROWS = tuple(papers.plan("vince", 1).rows)
 VINCE_RATES, VINCE_LAB_RATES = (
     Search(
-        name, f"{VALIDATION}{what} of vince Table 1, each with its own winner", 5000,
+        name,
+        f"{VALIDATION}{what} of vince Table 1, each with its own winner",
+        5000,
         {
-            **SMALLEST, "augmentation": augmentation, "epochs": 60,
+            **SMALLEST,
+            "augmentation": augmentation,
+            "epochs": 60,
             "overrides": {
-                "negatives.k": 1023, "negatives.nearest": 1024, "positives.clusters": 100, "positives.runs": 1,
+                "negatives.k": 1023,
+                "negatives.nearest": 1024,
+                "positives.clusters": 100,
+                "positives.runs": 1,
                 "keys.rate": 0.9,
             },
         },
-        rows=rows, ranges={"lr": (0.01, 0.003, 0.03)}, longer=1,
+        rows=rows,
+        ranges={"lr": (0.01, 0.003, 0.03)},
+        longer=1,
     )
     for name, what, augmentation, rows in (
         ("vince-rates", "the rows of one stream", "simclr", VINCE_ROWS[:14]),
