@@ -1,538 +1,303 @@
-"""Every row of speed that wants a GPU, and one of accuracy, in parts of a few minutes.
+"""The first run on a GPU: does it compute what a CPU computes, how fast is a step, and what does a step wait for?
 
-    PYTHONPATH=src python benchmarks/gpu.py --list
-    PYTHONPATH=src python benchmarks/gpu.py PART [PART ...] --out DIR
+    PYTHONPATH=src python benchmarks/gpu.py agree steps waits kernels compiled --out benchmarks/results/gpu.jsonl
+    PYTHONPATH=src python benchmarks/gpu.py simclr --out benchmarks/results/gpu.jsonl
 
-Each part writes ``DIR/<part>.json``, whole or not at all, after every row. A row that is there is not measured again,
-so an interrupted call (Ctrl-C) is repeated until it exits with 0; training keeps its checkpoint in ``--scratch`` and
-continues there. ``all`` is every part that is left, most telling first. To measure anew, take another ``DIR``.
+Every measurement is one JSON line, appended when it ends, with the machine, the packages and the commit. A part ends
+within eight minutes; what runs eagerly comes first, since compilation takes most of the time of the rest. Steps are
+those of ``contrastlab.pretrain`` itself, between two optimiser steps: data, views, loss, backward, update, storing.
 
-A step is timed inside ``contrastlab.pretrain``, between the ends of two optimiser steps, with events of the device:
-data, augmentation, loss, backward, update and storing of keys are all in it. Speed is measured on random images
-of CIFAR-10's size and number; accuracy on CIFAR-10 itself, looked for under ``--data`` as ``cifar10/*.parquet``.
-Tables are no part of it: ``python -m contrastlab run ring/table1 --profile paper --accelerator cuda`` makes them.
-Exit status: 0 all asked for is measured, 1 a row failed, 2 nothing could start.
+The machine needs torch, torchvision, numpy, scipy, pandas, pillow, pyarrow, filelock, rich, safetensors and tqdm, and
+as wheels pydantic, pydantic-core, annotated-types, typing-inspection and lightning-fabric with lightning-utilities.
 
-``--toy`` makes everything small enough for a CPU: it shows that the script runs, and its numbers mean nothing.
-It is one long file because it is carried alone, beside ``src``, to machines that are lent for an hour.
+Speed is measured on random pictures of CIFAR-10's size and number. Part ``simclr`` trains on CIFAR-10 itself.
+``--device cpu --toy`` makes everything small, to see that the script runs; its numbers mean nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import platform
 import statistics
 import sys
-import tempfile
 import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache, cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import nn
-from torch.nn import functional as F
+from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.overrides import TorchFunctionMode
 
-from contrastlab import data, files, methods, papers, results, tasks
-from contrastlab.candidates import Stored
+import contrastlab
+from contrastlab import data, methods, papers, seeds, tasks
 from contrastlab.data.augmentations import augmentation
-from contrastlab.errors import ArgumentError, ContrastLabError, MissingDataError, reject, unknown
 from contrastlab.methods import Recipe
-from contrastlab.negatives import BatchRandom, Every, Negatives, Ring, Uniform
-from contrastlab.objectives import info_nce
-from contrastlab.pretrain import Speed, pretrain
+from contrastlab.pretrain import Speed, Trained, loop, pretrain
+from contrastlab.provenance import provenance
 from contrastlab.settings import Settings
 
-CIFAR, IMAGENET = 50_000, 1_281_167
-PACKAGE = Path(methods.__file__).parent
-COMPILED, EAGER = Speed(compile=True), Speed()
+PACKAGE = Path(contrastlab.__file__).parent
+PICTURES = 50_000
+SMALL = {"image_size": 32, "stem": "cifar"}
 
 
 class Enough(Exception):
-    """Ends a training run whose steps have been seen."""
-
-
-# -- where and how long ----------------------------------------------------------------------------
+    """Ends a training run once the steps that were wanted have been taken."""
 
 
 @dataclass(frozen=True)
-class Lab:
-    """The machine and the folders."""
+class Case:
+    """A method under the ``paper`` protocol of a table, with some settings and parts changed."""
 
-    device: str
-    out: Path
-    scratch: Path
-    data: Path
-    toy: bool
-    commit: str | None
+    name: str
+    table: tuple[str, str]
+    method: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def cuda(self) -> bool:
-        """Whether the device is a GPU."""
-        return self.device == "cuda"
 
-    def full(self, value: Any, toy: Any) -> Any:
-        """The real size, or that of a toy."""
-        return toy if self.toy else value
+CASES = (
+    Case("SimCLR, ResNet-18, 32 px", ("fmicl", "2"), "fmicl/simclr"),
+    Case("IR, ResNet-18, 32 px", ("ring", "1"), "ring/ir", SMALL),
+    Case("IRing, ResNet-18, 32 px", ("ring", "1"), "ring/iring", SMALL, {"negatives.outer": 10}),
+    Case("MoCoRing, ResNet-18, 32 px", ("ring", "1"), "ring/mocoring", SMALL, {"negatives.outer": 10}),
+    Case("MoCo, ResNet-18, 224 px", ("ring", "1"), "ring/moco"),
+    Case("MoCo v2, ResNet-50, 224 px", ("jcl", "1"), "jcl/moco_v2", {"batch_size": 256}),
+)
+COMPILED = ("SimCLR, ResNet-18, 32 px", "MoCo, ResNet-18, 224 px")
+AGREE = (
+    "ring/ir", "ring/iring", "ring/moco", "ring/mocoring", "ring/cmc", "vince/ir", "vince/ball_sneigh", "jcl/jcl",
+    "fmicl/kl", "fmicl/simclr",
+)  # fmt: skip
 
-    @cached_property
-    def machine(self) -> dict[str, Any]:
-        """What each row says of code and machine."""
-        known = results.provenance(self.device)
-        return {
-            "commit": self.commit or known["git_commit"], "dirty": known["git_dirty"],
-            "device": known["gpu"] or known["cpu"], "driver": known["driver"], "torch": torch.__version__,
-            "cuda": known["cuda"], "python": platform.python_version(), "cores": known["cores"],
-            "float32_matmul": torch.get_float32_matmul_precision(),
-        }  # fmt: skip
+
+class Bench:
+    """A device and the file that measurements are appended to."""
+
+    def __init__(self, device: str, out: Path, toy: bool) -> None:
+        self.device, self.out, self.toy = device, out, toy
+        self.machine = provenance(device) | {"toy": toy, "cudnn": torch.backends.cudnn.version()}
+
+    def append(self, part: str, case: str, **values: Any) -> None:
+        """Write one line and print what it says."""
+        line = {"part": part, "case": case, **values, "measured": datetime.now(UTC).isoformat(timespec="seconds")}
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        with self.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**line, "machine": self.machine}) + "\n")
+        shown = {name: value for name, value in line.items() if name not in ("measured", "kernels")}
+        print(json.dumps(shown), flush=True)
 
     def mark(self) -> Any:
         """A point in time on the device's own clock."""
-        if not self.cuda:
+        if self.device == "cpu":
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
-    def between(self, first: Any, last: Any) -> float:
-        """Seconds from mark to mark."""
-        if not self.cuda:
-            return float(last - first)
+    def milliseconds(self, first: Any, last: Any) -> float:
+        """Milliseconds between two marks."""
+        if self.device == "cpu":
+            return 1000 * float(last - first)
         last.synchronize()
-        return float(first.elapsed_time(last)) / 1000
-
-    def reset_peak(self) -> None:
-        """Forget how much memory was held."""
-        if self.cuda:
-            torch.cuda.reset_peak_memory_stats()
-
-    def peak(self) -> int | None:
-        """Bytes held at most since the last reset; unknown on a CPU."""
-        return torch.cuda.max_memory_allocated() if self.cuda else None
+        return float(first.elapsed_time(last))
 
 
-@dataclass
-class Sheet:
-    """``DIR/<part>.json`` in memory."""
-
-    path: Path
-    part: str
-    toy: bool
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)
-
-    @classmethod
-    def open(cls, lab: Lab, part: str) -> Sheet:
-        """What earlier calls measured; an empty sheet if there is none.
-
-        Raises:
-            ArgumentError: the file is not one of this script's, or holds toy rows beside which real ones are asked for.
-        """
-        sheet = cls(lab.out / f"{part}.json", part, lab.toy)
-        if sheet.path.exists():
-            try:
-                raw = json.loads(sheet.path.read_text(encoding="utf-8"))
-                sheet.rows = {row["name"]: row for row in raw["rows"]}
-                sheet.failed, there = raw["failed"], raw["toy"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise ArgumentError(f"{sheet.path} is no file of this script ({error}); take another --out") from error
-            if there != lab.toy:
-                raise ArgumentError(f"{sheet.path} was measured {'with' if there else 'without'} --toy: another --out")
-        return sheet
-
-    def save(self) -> None:
-        """Write the file, whole or not at all."""
-        whole = {
-            "part": self.part, "toy": self.toy, "rows": list(self.rows.values()), "left": self.left,
-            "failed": self.failed,
-        }  # fmt: skip
-        files.write_whole(self.path, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
-
-
-Measure = Callable[[Lab, Sheet], dict[str, Any] | None]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One number.
-
-    Args:
-        name: of the row; measured once per file.
-        unit: of the value.
-        seconds: it may take, an estimate.
-        measure: gives ``value`` and what else is to be known; ``None`` if other rows must come first.
-        bar: what the value should be, such as ``"<= 2.0"``.
-    """
-
-    name: str
-    unit: str
-    seconds: float
-    measure: Measure
-    bar: str | None = None
-
-
-@dataclass(frozen=True)
-class Part:
-    """Rows that belong together."""
-
-    name: str
-    what: str
-    rows: Callable[[Lab], list[Row]]
-    data: bool = False
-
-
-def met(value: float, bar: str | None) -> bool | None:
-    """Whether ``value`` keeps the bar."""
-    if bar is None:
-        return None
-    sense, _, limit = bar.partition(" ")
-    return value <= float(limit) if sense == "<=" else value >= float(limit)
-
-
-def repeated(values: Sequence[float]) -> dict[str, float]:
-    """Median, extremes and spread (their distance over the median) of repetitions."""
-    middle, low, high = statistics.median(values), min(values), max(values)
-    return {"count": len(values), "median": middle, "min": low, "max": high, "spread": (high - low) / middle}
-
-
-def run_part(lab: Lab, part: Part) -> Sheet:
-    """Measure what is missing of a part."""
-    sheet = Sheet.open(lab, part.name)
-    rows = part.rows(lab)
-    sheet.left = [row.name for row in rows if row.name not in sheet.rows]
-    sheet.save()
-    for row in rows:
-        if row.name in sheet.rows:
-            continue
-        try:
-            found = row.measure(lab, sheet)
-        except MissingDataError:
-            raise
-        except Exception as error:  # one row that fails on a lent machine must not take the others with it
-            where = "".join(traceback.format_tb(error.__traceback__)[-2:])
-            sheet.failed[row.name] = f"{type(error).__name__}: {error}\n{where}"[:4000]
-            print(f"{part.name}: {row.name} FAILED: {type(error).__name__}: {error}", flush=True)
-            found = None
-        if found is not None:
-            sheet.rows[row.name] = record(lab, row, found)
-            sheet.left.remove(row.name)
-            sheet.failed.pop(row.name, None)
-            bar = f" (bar {row.bar})" if row.bar else ""
-            print(f"{part.name}: {row.name}: {found['value']:.4g} {row.unit}{bar}", flush=True)
-        sheet.save()
-        tidy(lab)
-    return sheet
-
-
-PLAIN = (
-    "repetitions", "warmup_s", "precision", "compile", "channels_last", "fused", "batch", "images", "profile",
-    "protocol", "peak_memory_bytes",
-)  # fmt: skip
-"""Fields that every row has; ``None`` where they say nothing."""
-
-
-def record(lab: Lab, row: Row, found: dict[str, Any]) -> dict[str, Any]:
-    """A row as it is stored."""
-    return {
-        "name": row.name, "value": found["value"], "unit": row.unit, "bar": row.bar,
-        "met": None if lab.toy else met(found["value"], row.bar), **dict.fromkeys(PLAIN), **found, **lab.machine,
-        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
-    }  # fmt: skip
-
-
-def tidy(lab: Lab) -> None:
-    """Give back what a row held of the GPU."""
-    if lab.cuda:
-        gc.collect()
-        torch.cuda.empty_cache()
-
-
-# -- steps of the real loop ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Case:
-    """A method under the protocol of a table, with some settings and parts changed."""
-
-    label: str
-    table: tuple[str, str]
-    method: str
-    changes: dict[str, Any] = field(default_factory=dict)
-    parts: dict[str, Any] = field(default_factory=dict)
-
-    def make(self, lab: Lab, precision: str) -> tuple[Recipe, Settings]:
-        """Recipe and settings."""
-        settings = papers.plan(*self.table).settings("cifar10", self.method)
-        settings = settings.override(**self.changes, precision=precision, knn_every=0)
-        recipe = methods.get(self.method).override({**settings.overrides, **self.parts})
-        if lab.toy:
-            settings = settings.override(arch="tiny", stem="cifar", image_size=16, batch_size=16, dim=16)
-            recipe = recipe.override({"negatives.k": 15, "keys.size": 64})
-        return recipe, settings
-
-    @property
-    def protocol(self) -> str:
-        """Such as ``ring/table1``."""
-        return f"{self.table[0]}/table{self.table[1]}"
-
-
-RING = ("ring", "1")
-SMALL = {"image_size": 32, "stem": "cifar"}
-# IRing and MoCoRing shrink their ring from all keys to a tenth of them: the two ends of their schedule
-SIMCLR = Case("SimCLR 32 px", ("fmicl", "2"), "fmicl/simclr")
-IR_SMALL = Case("IR 32 px", RING, "ring/ir", SMALL)
-IR = Case("IR 224 px", RING, "ring/ir")
-IRING = Case("IRing 224 px, ring to 10 %", RING, "ring/iring", parts={"negatives.outer": 10})
-IRING_WIDE = Case("IRing 224 px, ring to 100 %", RING, "ring/iring", parts={"negatives.outer": 100})
-MOCO = Case("MoCo 224 px", RING, "ring/moco")
-MOCORING = Case("MoCoRing 224 px, ring to 10 %", RING, "ring/mocoring", parts={"negatives.outer": 10})
-MOCORING_WIDE = Case("MoCoRing 224 px, ring to 100 %", RING, "ring/mocoring", parts={"negatives.outer": 100})
-BARS = {SIMCLR.label: "<= 2.0", IR.label: "<= 4", MOCO.label: "<= 6"}
-
-
-@cache
-def random_images(count: int) -> data.ImageSet:
-    """``count`` random pictures of 32 px; of a very large set all rows are one picture, which takes no memory."""
-    distinct = count if count <= CIFAR else 1
+def random_pictures(count: int, side: int = 32) -> data.ImageSet:
+    """``count`` pictures of noise in ten classes."""
     generator = torch.Generator().manual_seed(0)
-    pixels = torch.randint(0, 256, (distinct, 3, 32, 32), generator=generator, dtype=torch.uint8)
-    return data.ImageSet("random", pixels.expand(count, -1, -1, -1), torch.arange(count) % 10, tuple("0123456789"))
+    pixels = torch.randint(0, 256, (count, 3, side, side), generator=generator).to(torch.uint8)
+    return data.ImageSet("random", pixels, torch.arange(count) % 10, tuple("0123456789"))
 
 
-def train(
-    lab: Lab, case: Case, precision: str, speed: Speed, seen: Callable[[int], None], count: int = CIFAR
-) -> dict[str, Any]:
-    """Train until ``seen``, called with 1, 2, … after each optimiser step, raises :class:`Enough`.
+def recipe_and_settings(case: Case, precision: str, toy: bool) -> tuple[Recipe, Settings]:
+    """What a case trains, and how."""
+    settings = papers.plan(*case.table).settings("cifar10", case.method, "paper")
+    settings = settings.override(**case.settings, precision=precision, knn_every=0)
+    recipe = methods.get(case.method).override({**settings.overrides, **case.parts})
+    if toy:
+        settings = settings.override(arch="tiny", stem="cifar", image_size=16, batch_size=16, dim=16)
+        recipe = recipe.override({"negatives.k": 15, "keys.size": 64, "keys.shuffle_groups": 2})
+    return recipe, settings
 
-    Returns:
-        What a row says of the run.
-    """
-    recipe, settings = case.make(lab, precision)
-    source = random_images(lab.full(count, 256 if count > CIFAR else 64))
-    done = 0
 
-    def hook(*_: Any) -> None:
-        nonlocal done
-        done += 1
-        seen(done)
+def take_steps(bench: Bench, case: Case, precision: str, compiled: bool, after: Callable[[int], None]) -> Settings:
+    """Train a case; ``after`` is called with 1, 2, … after each step and raises :class:`Enough` to end it."""
+    recipe, settings = recipe_and_settings(case, precision, bench.toy)
+    pictures = random_pictures(64 if bench.toy else PICTURES)
+    steps = 0
 
-    torch.compiler.reset()  # compiled code of one case must not count towards the limit of another
-    fabric = Fabric(accelerator=lab.device, devices=1, precision=settings.precision)
-    handle = register_optimizer_step_post_hook(hook)
+    def count(*_: Any) -> None:
+        nonlocal steps
+        steps += 1
+        after(steps)
+
+    torch.compiler.reset()
+    fabric = Fabric(accelerator=bench.device, devices=1, precision=precision)  # type: ignore[arg-type]
+    handle = register_optimizer_step_post_hook(count)
     try:
-        pretrain(recipe, settings, source, fabric=fabric, speed=speed, log=lambda line: None)
+        pretrain(recipe, settings, pictures, fabric=fabric, speed=Speed(compile=compiled), log=lambda line: None)
     except Enough:
         pass
     finally:
         handle.remove()
-    return {
-        "precision": precision, **switches(speed), "batch": settings.batch_size, "images": len(source),
-        "profile": "toy" if lab.toy else "paper", "protocol": case.protocol, "image_size": settings.image_size,
-        "method": case.method,
-    }  # fmt: skip
+    return settings
 
 
-def switches(speed: Speed) -> dict[str, Any]:
-    """The switches of speed, as a row has them."""
-    return {name: on for name, on in asdict(speed).items() if name != "workers"}
+# -- (a) the same numbers as on a CPU --------------------------------------------------------------
 
 
-def steps_of(lab: Lab, case: Case) -> int:
-    """Steps of an epoch of CIFAR-10 (of the toy's images)."""
-    return int(lab.full(CIFAR, 64) // case.make(lab, "32-true")[1].batch_size)
+class DrawnOnHost(TorchFunctionMode):
+    """Every random number comes from a generator of the CPU and is moved to where it was asked for.
 
-
-def timed(
-    lab: Lab, sheet: Sheet, *, case: Case, precision: str, speed: Speed, whole: bool = False, count: int = CIFAR,
-    per: str = "epoch",
-) -> dict[str, Any]:  # fmt: skip
-    """Seconds per epoch, or milliseconds per step, from blocks of consecutive steps.
-
-    Blocks have 50 steps, since the loop reads its sums every 50; with ``whole`` they are real epochs.
+    Generators of a CPU and of a GPU draw different numbers from one seed, and so no two runs could be compared.
     """
-    steps = steps_of(lab, case)
-    warm, block, blocks = (steps, steps, 2) if whole else lab.full((20, 50, 5), (1, 2, 2))
-    marks: list[Any] = []
-    began, warmup = time.monotonic(), 0.0
 
-    def seen(step: int) -> None:
-        nonlocal warmup
-        if step == warm:
-            warmup = time.monotonic() - began
-            lab.reset_peak()
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.get("generator") is None:
+            return func(*args, **kwargs)
+        devices = {argument.device for argument in args if isinstance(argument, Tensor)}
+        if kwargs.get("device") is not None:
+            devices.add(torch.device(kwargs["device"]))
+            kwargs["device"] = "cpu"
+        on_host = [argument.cpu() if isinstance(argument, Tensor) else argument for argument in args]
+        drawn = func(*on_host, **kwargs)
+        if not devices:
+            return drawn
+        (device,) = devices
+        if func.__name__.endswith("_"):
+            return args[0].copy_(drawn)
+        return drawn.to(device)
+
+
+def train_tiny(method: str, device: str) -> Trained:
+    """Two epochs of three steps of a method with few keys, in float32, with draws of the CPU."""
+    parts = {
+        "negatives.k": 16, "keys.size": 20, "keys.shuffle_groups": 2, "negatives.clusters": 4, "positives.clusters": 4,
+        "negatives.runs": 2, "positives.runs": 2,
+    }  # fmt: skip
+    if method == "ring/iring":  # which position of a region holds which key differs between devices
+        parts["negatives.k"] = None  # type: ignore[assignment]
+    settings = Settings(
+        image_size=16, arch="tiny", stem="cifar", dim=16, epochs=2, batch_size=16, milestones=(), knn_every=0,
+        augmentation="mocov2",
+    )  # fmt: skip
+    fabric = Fabric(accelerator=device, devices=1, precision="32-true")
+    on_device = loop.generator
+    loop.generator = lambda seed, purpose, step=0, device="cpu": seeds.generator(seed, purpose, step)  # type: ignore[assignment]
+    try:
+        with DrawnOnHost():
+            recipe = methods.get(method).override(parts)
+            return pretrain(recipe, settings, random_pictures(48, 16), fabric=fabric, log=lambda line: None)
+    finally:
+        loop.generator = on_device
+
+
+def agree(bench: Bench) -> None:
+    """Losses and weights of ten recipes on the device beside those on the CPU, without TF32."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    for method in AGREE:
+        there, here = train_tiny(method, bench.device), train_tiny(method, "cpu")
+        losses = [(row["loss"], other["loss"]) for row, other in zip(there.history, here.history, strict=True)]
+        distance, length = 0.0, 0.0
+        for name, tensor in here.encoders.state_dict().items():
+            other = there.encoders.state_dict()[name].cpu().double()
+            distance += float((other - tensor.double()).square().sum())
+            length += float(tensor.double().square().sum())
+        worst = max(abs(a - b) / abs(b) for a, b in losses)
+        bench.append(
+            "agree", method, losses_there=[a for a, _ in losses], losses_cpu=[b for _, b in losses],
+            relative_loss=worst, relative_weights=(distance / length) ** 0.5,
+        )  # fmt: skip
+
+
+# -- (b) milliseconds a step -----------------------------------------------------------------------
+
+
+def time_steps(bench: Bench, case: Case, how: str, processes: int = 1, block: int = 15) -> None:
+    """Milliseconds of a step, from three blocks of steps after a warm-up; ``how`` is tf32, bf16 or bf16 compiled."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    warm = 1 if bench.toy else 12
+    block = 2 if bench.toy else block
+    marks: list[Any] = []
+
+    def after(step: int) -> None:
         if step >= warm and (step - warm) % block == 0:
-            marks.append(lab.mark())
-        if len(marks) > blocks:
+            marks.append(bench.mark())
+        if len(marks) > 3:
             raise Enough
 
-    about = train(lab, case, precision, speed, seen, count)
-    each = [lab.between(a, b) / block for a, b in pairwise(marks)]
-    scale = steps if per == "epoch" else 1000
-    values = [scale * s for s in each]
-    middle = statistics.median(each)
-    return {
-        **about, "value": statistics.median(values), "repetitions": repeated(values), "warmup_s": warmup,
-        "steps": block * blocks, "step_ms": 1000 * middle, "images_per_s": about["batch"] / middle,
-        "peak_memory_bytes": lab.peak(),
-    }  # fmt: skip
+    if bench.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    precision = "32-true" if how == "tf32" else "bf16-mixed"
+    settings = take_steps(bench, case, precision, how.endswith("compiled"), after)
+    blocks = [bench.milliseconds(first, last) / block for first, last in pairwise(marks)]
+    peak = torch.cuda.max_memory_allocated() if bench.device == "cuda" else None
+    step = statistics.median(blocks)
+    bench.append(
+        "steps", case.name, how=how, method=case.method, ms=step, blocks_ms=blocks, batch=settings.batch_size,
+        image_size=settings.image_size, pictures_per_s=1000 * settings.batch_size / step,
+        s_per_epoch=step * (PICTURES // settings.batch_size) / 1000, peak_bytes=peak, processes=processes,
+    )  # fmt: skip
 
 
-def ratio(lab: Lab, sheet: Sheet, *, over: str, under: str) -> dict[str, Any] | None:
-    """One row over another, with the least and largest the repetitions allow; nothing is run."""
-    if over not in sheet.rows or under not in sheet.rows:
-        return None
-    a, b = sheet.rows[over], sheet.rows[under]
-    first, second = a["repetitions"], b["repetitions"]
-    low, high = first["min"] / second["max"], first["max"] / second["min"]
-    value = a["value"] / b["value"]
-    same = {name: a[name] for name in PLAIN if a[name] == b[name] and not name.startswith(("warmup", "peak"))}
-    return {
-        **same, "value": value, "over": over, "under": under,
-        "repetitions": {
-            "count": first["count"], "median": value, "min": low, "max": high, "spread": (high - low) / value,
-        },
-    }  # fmt: skip
+def steps(bench: Bench) -> None:
+    """Every case eagerly, in bfloat16 and in TF32."""
+    for how in ("bf16", "tf32"):
+        for case in CASES:
+            attempt(bench, "steps", f"{case.name}, {how}", lambda c=case, h=how: time_steps(bench, c, h))
 
 
-def epoch_rows(precision: str, lab: Lab) -> list[Row]:
-    """Parts ``epoch`` and ``float32``."""
-    rows: list[Row] = []
-    measure: Measure
-    pairs = ((IRING, IR), (MOCORING, MOCO), (IRING_WIDE, IR), (MOCORING_WIDE, MOCO))
-    for speed, seconds in ((COMPILED, 45), (EAGER, 15)):
-        how = f"{precision}, {'compiled' if speed.compile else 'eager'}"
-        for case in (SIMCLR, IR, IRING, MOCO, MOCORING, IR_SMALL, IRING_WIDE, MOCORING_WIDE):
-            measure = partial(timed, case=case, precision=precision, speed=speed)
-            rows.append(Row(f"{case.label}, {how}", "s/epoch", seconds, measure, BARS.get(case.label)))
-        for ring, base in pairs:
-            measure = partial(ratio, over=f"{ring.label}, {how}", under=f"{base.label}, {how}")
-            rows.append(Row(f"{ring.label} / {base.label}, {how}", "1", 0, measure, "<= 1.05"))
-    measure = partial(timed, case=SIMCLR, precision=precision, speed=COMPILED, whole=True)
-    return [*rows, Row(f"{SIMCLR.label}, whole epochs, {precision}, compiled", "s/epoch", 45, measure, "<= 2.0")]
+def compiled(bench: Bench) -> None:
+    """Two cases in bfloat16, compiled; the first step takes up to a minute."""
+    for case in CASES:
+        if case.name in COMPILED:
+            attempt(bench, "steps", f"{case.name}, compiled", lambda c=case: time_steps(bench, c, "bf16 compiled"))
 
 
-def switch_rows(lab: Lab) -> list[Row]:
-    """One switch off at a time, to be read beside the compiled rows of ``epoch``."""
-    off = {
-        "weights contiguous": replace(COMPILED, channels_last=False),
-        "optimiser not fused": replace(COMPILED, fused=False),
-    }
-    return [
-        Row(f"{case.label}, {what}", "s/epoch", 45, partial(timed, case=case, precision="bf16-mixed", speed=speed))
-        for case in (SIMCLR, MOCO) for what, speed in off.items()
-    ]  # fmt: skip
+def beside(bench: Bench, only: str, processes: int) -> None:
+    """One case in bfloat16 for many steps, while other processes use the device, too."""
+    for case in CASES:
+        if only in case.name:
+            attempt(bench, "steps", case.name, lambda c=case: time_steps(bench, c, "bf16", processes, block=200))
 
 
-# -- choosing negatives ----------------------------------------------------------------------------
+def attempt(bench: Bench, part: str, case: str, measure: Callable[[], None]) -> None:
+    """Run a measurement; one that fails on a lent machine is a line with its error, and the others go on."""
+    try:
+        measure()
+    except Exception as error:
+        where = "".join(traceback.format_tb(error.__traceback__)[-3:])
+        bench.append(part, case, failed=f"{type(error).__name__}: {error}"[:500], where=where[-1500:])
+    if bench.device == "cuda":
+        torch.cuda.empty_cache()
 
 
-def clock(lab: Lab, work: Callable[[], object], inner: int = 10, reps: int = 7) -> tuple[list[float], float]:
-    """Seconds of one call of ``work``, once per repetition, and those of the first calls."""
-    inner, reps = lab.full((inner, reps), (1, 2))
-    began = time.monotonic()
-    for _ in range(lab.full(3, 1)):
-        work()
-    if lab.cuda:
-        torch.cuda.synchronize()
-    warmup = time.monotonic() - began
-    lab.reset_peak()
-    found = []
-    for _ in range(reps):
-        first = lab.mark()
-        for _ in range(inner):
-            work()
-        found.append(lab.between(first, lab.mark()) / inner)
-    return found, warmup
-
-
-def select(
-    lab: Lab, sheet: Sheet, *, keys: int, queue: bool, negatives: Negatives | None, streamed: bool = False
-) -> dict[str, Any]:
-    """Milliseconds of scores, selection, loss and backward; of the scores alone for ``negatives=None``."""
-    keys, batch, dim, tau = lab.full((keys, 256, 128, 0.07), (400, 16, 16, 0.07))
-    generator = torch.Generator(lab.device).manual_seed(0)
-    bank = F.normalize(torch.randn(keys, dim, generator=generator, device=lab.device), dim=1)
-    query = F.normalize(torch.randn(batch, dim, generator=generator, device=lab.device), dim=1).requires_grad_()
-    rows = torch.arange(batch, device=lab.device)
-    own, positive, draws = None if queue else rows, bank[rows], BatchRandom(generator)
-
-    def work() -> None:
-        query.grad = None
-        q = query / tau
-        if negatives is None:
-            q @ bank.T
-        else:
-            candidates = Stored(q, bank, own, dense=not streamed)
-            chosen = negatives.select(candidates, draws, step=0, total=1)
-            info_nce((q * positive).sum(1), candidates.read(chosen)).mean().backward()
-
-    with torch.no_grad() if negatives is None else nullcontext():
-        times, warmup = clock(lab, work)
-    values = [1000 * s for s in times]
-    return {
-        "value": statistics.median(values), "repetitions": repeated(values), "warmup_s": warmup,
-        "precision": "32-true", "compile": False, "batch": batch, "keys": keys, "dim": dim, "streamed": streamed,
-        "negatives": repr(negatives), "peak_memory_bytes": lab.peak(), "bank_bytes": 4 * keys * dim,
-    }  # fmt: skip
-
-
-def selection_rows(lab: Lab) -> list[Row]:
-    """Selection alone, then whole steps over the largest bank."""
-    rows: list[Row] = []
-    measure: Measure
-    for what, keys, k in (("bank", CIFAR, 4095), ("queue", 65_536, None), ("bank", IMAGENET, 4095)):
-        place, ring = f"{what} of {keys:,}", Ring(1, 10, k=k)
-        ways: dict[str, tuple[Negatives | None, bool]] = {
-            "scores alone": (None, False), "every key": (Every(), False), "uniform": (Uniform(4095), False),
-            "ring": (ring, False), "uniform, streamed": (Uniform(4095), True), "ring, streamed": (ring, True),
-        }  # fmt: skip
-        for name, (part, streamed) in ways.items():
-            measure = partial(select, keys=keys, queue=k is None, negatives=part, streamed=streamed)
-            rows.append(Row(f"{place}, {name}", "ms", 10, measure))
-        for over in ("ring", "ring, streamed"):
-            for base in ("scores alone", "every key", "uniform"):
-                measure = partial(ratio, over=f"{place}, {over}", under=f"{place}, {base}")
-                rows.append(Row(f"{place}, {over} / {base}", "1", 0, measure))
-    place = f"step at 224 px, bank of {IMAGENET:,}"
-    for name, case in (("ring", IRING), ("uniform", IR)):
-        measure = partial(timed, case=case, precision="bf16-mixed", speed=COMPILED, count=IMAGENET, per="step")
-        rows.append(Row(f"{place}, {name}", "ms", 60, measure))
-    measure = partial(ratio, over=f"{place}, ring", under=f"{place}, uniform")
-    return [*rows, Row(f"{place}, ring / uniform", "1", 0, measure, "<= 1.1")]
-
-
-# -- what a step waits for and what it spends its time on ------------------------------------------
-
-
-def project_line() -> str:
-    """The innermost line of contrastlab on the stack."""
-    for frame in reversed(traceback.extract_stack()):
-        path = Path(frame.filename)
-        if path.is_relative_to(PACKAGE):
-            return f"{path.relative_to(PACKAGE)}:{frame.lineno} {frame.line}"
-    return "outside contrastlab"
+# -- (c) lines that wait, (d) the longest kernels --------------------------------------------------
 
 
 @contextmanager
-def listening(found: Counter[str]) -> Iterator[None]:
-    """Count the warnings of PyTorch's synchronisation check by the line that caused them."""
+def count_waits(lines: Counter[str]) -> Iterator[None]:
+    """Count PyTorch's warnings that the host waits for the device, by the line of contrastlab that caused them."""
 
     def show(message: Any, *_: Any, **__: Any) -> None:
-        if "synchroniz" in str(message):
-            found[project_line()] += 1
+        if "synchroniz" not in str(message):
+            return
+        frames = [frame for frame in traceback.extract_stack() if Path(frame.filename).is_relative_to(PACKAGE)]
+        frame = frames[-1] if frames else None
+        name = f"{Path(frame.filename).relative_to(PACKAGE)}:{frame.lineno} {frame.line}" if frame else "elsewhere"
+        lines[name] += 1
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -540,299 +305,123 @@ def listening(found: Counter[str]) -> Iterator[None]:
         yield
 
 
-def synchronisations(lab: Lab, sheet: Sheet, *, case: Case, count: int = CIFAR) -> dict[str, Any]:
-    """Waits of the host for the device in a step, between two readings of the sums (every 50 steps)."""
-    warm, steps = lab.full((5, 40), (1, 3))
-    found: Counter[str] = Counter()
+def waits(bench: Bench) -> None:
+    """Waits of the host for the device in ten steps of every case, by line."""
+    for case in CASES:
+        lines: Counter[str] = Counter()
 
-    def check(mode: str) -> None:
-        if lab.cuda:
-            torch.cuda.set_sync_debug_mode(mode)
+        def after(step: int, lines: Counter[str] = lines) -> None:
+            if step == 5:
+                lines.clear()
+                if bench.device == "cuda":
+                    torch.cuda.set_sync_debug_mode("warn")
+            if step == 15:
+                raise Enough
 
-    def seen(step: int) -> None:
-        if step == warm:
-            found.clear()
-            check("warn")
-        if step == warm + steps:
-            raise Enough
+        def measure(case: Case = case, lines: Counter[str] = lines, after: Any = after) -> None:
+            try:
+                with count_waits(lines):
+                    take_steps(bench, case, "bf16-mixed", False, after)
+            finally:
+                if bench.device == "cuda":
+                    torch.cuda.set_sync_debug_mode("default")
+            bench.append("waits", case.name, steps=10, waits=sum(lines.values()), lines=dict(lines.most_common()))
 
-    try:
-        with listening(found):
-            about = train(lab, case, "bf16-mixed", EAGER, seen, count)
-    finally:
-        check("default")
-    return {**about, "value": sum(found.values()) / steps, "steps": steps, "lines": dict(found.most_common())}
-
-
-def sync_rows(lab: Lab) -> list[Row]:
-    """Every method, eager: compilation hides lines."""
-    cases = [(c.label, c, CIFAR) for c in (SIMCLR, IR, IRING, MOCO, MOCORING)]
-    cases.append((f"{IRING.label}, bank of {IMAGENET:,}", IRING, IMAGENET))
-    return [
-        Row(label, "synchronisations/step", 20, partial(synchronisations, case=case, count=count), "<= 0")
-        for label, case, count in cases
-    ]
+        attempt(bench, "waits", case.name, measure)
 
 
-def kernels(lab: Lab, sheet: Sheet, *, case: Case, speed: Speed) -> dict[str, Any]:
-    """Milliseconds of kernels in a step and the kernels that take most of them."""
-    warm, steps = lab.full((20, 20), (1, 2))
-    kind = torch.profiler.ProfilerActivity.CUDA if lab.cuda else torch.profiler.ProfilerActivity.CPU
-    profiler = torch.profiler.profile(activities=[kind])
-    marks: list[Any] = []
-    began, warmup = time.monotonic(), 0.0
+def kernels(bench: Bench) -> None:
+    """The fifteen longest kernels of a step, and the share of the step in which the device computes."""
+    kind = torch.profiler.ProfilerActivity.CUDA if bench.device == "cuda" else torch.profiler.ProfilerActivity.CPU
+    for case in CASES:
+        profiler = torch.profiler.profile(activities=[kind])
+        marks: list[Any] = []
 
-    def seen(step: int) -> None:
-        nonlocal warmup
-        if step == warm:
-            warmup = time.monotonic() - began
-            marks.append(lab.mark())
-        if step == warm + steps:
-            marks.append(lab.mark())
-            profiler.start()
-        if step == warm + 2 * steps:
-            if lab.cuda:
-                torch.cuda.synchronize()
-            profiler.stop()
-            raise Enough
+        def after(step: int, profiler: Any = profiler, marks: list[Any] = marks) -> None:
+            if step in (10, 20):
+                marks.append(bench.mark())
+            if step == 20:
+                profiler.start()
+            if step == 30:
+                if bench.device == "cuda":
+                    torch.cuda.synchronize()
+                profiler.stop()
+                raise Enough
 
-    about = train(lab, case, "bf16-mixed", speed, seen)
-    spent = {
-        e.key: ((e.self_device_time_total if lab.cuda else e.self_cpu_time_total) / 1000 / steps, e.count / steps)
-        for e in profiler.key_averages()
-    }
-    total = sum(ms for ms, _ in spent.values())
-    top = sorted(spent.items(), key=lambda item: -item[1][0])[:25]
-    step_ms = 1000 * lab.between(*marks) / steps
-    return {
-        **about, "value": total, "warmup_s": warmup, "steps": steps, "step_ms": step_ms, "busy": total / step_ms,
-        "kernels": [{"name": k[:160], "ms": ms, "calls": n, "share": ms / total} for k, (ms, n) in top],
-    }  # fmt: skip
+        def measure(case: Case = case, profiler: Any = profiler, marks: list[Any] = marks, after: Any = after) -> None:
+            take_steps(bench, case, "bf16-mixed", False, after)
+            spent: dict[str, tuple[float, float]] = {}
+            for event in profiler.key_averages():
+                total = event.self_device_time_total if bench.device == "cuda" else event.self_cpu_time_total
+                spent[event.key] = (total / 1000 / 10, event.count / 10)
+            longest = sorted(spent.items(), key=lambda item: -item[1][0])[:15]
+            busy = sum(ms for ms, _ in spent.values())
+            step = bench.milliseconds(*marks) / 10
+            bench.append(
+                "kernels", case.name, step_ms=step, busy_ms=busy, count=sum(count for _, count in spent.values()),
+                kernels=[{"name": name[:120], "ms": ms, "calls": calls} for name, (ms, calls) in longest],
+            )  # fmt: skip
+            for name, (ms, calls) in longest[:6]:
+                print(f"    {ms:7.3f} ms {calls:6.1f} × {name[:90]}", flush=True)
 
-
-def kernel_rows(lab: Lab) -> list[Row]:
-    """SimCLR and MoCo, compiled and eager."""
-    return [
-        Row(f"{case.label}, {how}", "ms of kernels/step", seconds, partial(kernels, case=case, speed=speed))
-        for case in (SIMCLR, MOCO) for how, speed, seconds in (("compiled", COMPILED, 45), ("eager", EAGER, 20))
-    ]  # fmt: skip
+        attempt(bench, "kernels", case.name, measure)
 
 
-# -- augmentation and probes -----------------------------------------------------------------------
+# -- (e) accuracy ----------------------------------------------------------------------------------
 
 
-def views(lab: Lab, sheet: Sheet, *, name: str, size: int, batch: int) -> dict[str, Any]:
-    """Views a second of uint8 images of 32 px that lie on the device."""
-    batch, size = lab.full((batch, size), (16, 16))
-    recipe, generator = augmentation(name, size), torch.Generator(lab.device).manual_seed(0)
-    pixels = torch.randint(0, 256, (batch, 3, 32, 32), generator=generator, device=lab.device, dtype=torch.uint8)
-    times, warmup = clock(lab, lambda: recipe.random(pixels, generator))
-    values = [batch / s for s in times]
-    return {
-        "value": statistics.median(values), "repetitions": repeated(values), "warmup_s": warmup,
-        "precision": "32-true", "compile": False, "batch": batch, "images": batch, "peak_memory_bytes": lab.peak(),
-    }  # fmt: skip
+def simclr(bench: Bench) -> None:
+    """SimCLR on CIFAR-10 with the views, head and optimiser of lightly's benchmark.
 
-
-def view_rows(lab: Lab) -> list[Row]:
-    """Two recipes, to 32 px and to 224 px."""
-    return [
-        Row(f"{name}, 32 px to {size} px", "views/s", 10, partial(views, name=name, size=size, batch=batch))
-        for name in ("instdisc", "mocov2", "simclr") for size, batch in ((32, 512), (224, 256))
-    ]  # fmt: skip
-
-
-def probe(lab: Lab, sheet: Sheet, *, name: str) -> dict[str, Any]:
-    """Seconds of a probe on random rows about ten centres."""
-    count, tests, dim = lab.full((CIFAR, 10_000, 512), (64, 32, 16))
-    generator = torch.Generator(lab.device).manual_seed(0)
-    centres = torch.randn(10, dim, generator=generator, device=lab.device)
-    truth = torch.arange(count + tests, device=lab.device) % 10
-    rows = centres[truth] + 4 * torch.randn(count + tests, dim, generator=generator, device=lab.device)
-    rows = F.normalize(rows, dim=1)
-    known, asked = (rows[:count], truth[:count], rows[count:]), truth[count:]
-    work: dict[str, Callable[[], object]] = {
-        "weighted 200-NN": lambda: tasks.knn(*known, asked),
-        "1-NN": lambda: tasks.nearest_neighbour(*known, asked),
-        "linear, L-BFGS": lambda: tasks.linear_lbfgs(*known),
-    }
-    times, warmup = clock(lab, work[name], inner=1, reps=3)
-    return {
-        "value": statistics.median(times), "repetitions": repeated(times), "warmup_s": warmup,
-        "precision": "32-true", "compile": False, "images": count, "tests": tests, "dim": dim,
-        "peak_memory_bytes": lab.peak(),
-    }  # fmt: skip
-
-
-def probe_rows(lab: Lab) -> list[Row]:
-    """Neighbours and a linear classifier."""
-    names = ("weighted 200-NN", "1-NN", "linear, L-BFGS")
-    return [Row(f"{name}, 50,000 x 512", "s", 20, partial(probe, name=name)) for name in names]
-
-
-# -- accuracy --------------------------------------------------------------------------------------
-
-
-def cifar(lab: Lab) -> data.Splits:
-    """CIFAR-10, or a few generated pictures.
-
-    Raises:
-        MissingDataError: it is not under the folder of data.
+    Its 84.8 % (200-NN) is the best of all epochs on test pictures; ours is that of the last epoch.
     """
-    if lab.toy:
-        return data.load("shapes", n_train=64, n_test=32)
-    return data.load("cifar10", lab.data, download=False)
-
-
-def simclr(lab: Lab, sheet: Sheet) -> dict[str, Any]:
-    """SimCLR with f-MICL's encoder, and views, head and optimiser of lightly's benchmark, the number beside it."""
-    splits = cifar(lab)
-    recipe, settings = SIMCLR.make(lab, "bf16-mixed")
-    settings = settings.override(
-        epochs=lab.full(200, 2), dim=lab.full(128, 16), augmentation="simclr", lr=0.24, weight_decay=5e-4
-    )
-    fabric = Fabric(accelerator=lab.device, devices=1, precision=settings.precision)
-    torch.compiler.reset()
-    lab.reset_peak()
-    done = pretrain(recipe, settings, splits.pretrain, folder=lab.scratch / "simclr", fabric=fabric, speed=COMPILED)
-    found = {kind: neighbours(lab, done.encoders, recipe, settings, splits, kind) for kind in ("pooled", "embedding")}
-    return {
-        "value": found["pooled"], "embedding": found["embedding"], "minutes": done.seconds / 60,
-        "precision": settings.precision,
-        **switches(COMPILED), "batch": settings.batch_size, "images": len(splits.pretrain),
-        "profile": "toy" if lab.toy else None, "epochs": settings.epochs, "settings": settings.model_dump(mode="json"),
-        "s_per_epoch": done.seconds / settings.epochs, "curve": done.history, "data_note": splits.note,
-        "peak_memory_bytes": lab.peak(),
-    }  # fmt: skip
-
-
-def neighbours(
-    lab: Lab, encoders: nn.ModuleList, recipe: Recipe, settings: Settings, splits: data.Splits, kind: Any
-) -> float:
-    """Percent right of 200 weighted neighbours of the test images."""
+    recipe, settings = recipe_and_settings(CASES[0], "bf16-mixed", bench.toy)
+    changes = {"epochs": 200, "dim": 128, "augmentation": "simclr", "lr": 0.24, "weight_decay": 5e-4}
+    if bench.toy:
+        changes |= {"epochs": 2, "dim": 16}
+    settings = settings.override(**changes)
+    splits = data.load("shapes", n_train=64, n_test=32) if bench.toy else data.load("cifar10", download=False)
+    fabric = Fabric(accelerator=bench.device, devices=1, precision="bf16-mixed")
+    done = pretrain(recipe, settings, splits.pretrain, fabric=fabric, speed=Speed(compile=not bench.toy))
     view = augmentation(settings.augmentation, settings.image_size)
-    parts = (
-        tasks.encode(encoders, recipe.views, view, part, kind=kind, device=lab.device)
+    (rows, labels), (queries, truth) = (
+        tasks.encode(done.encoders, recipe.views, view, part, kind="pooled", device=bench.device)
         for part in (splits.train, splits.test)
     )
-    (rows, labels), (queries, truth) = [(F.normalize(x, dim=1), y) for x, y in parts]
-    return tasks.Measured.share(tasks.knn(rows, labels, queries, truth)).value
+    normalise = torch.nn.functional.normalize
+    right = tasks.knn(normalise(rows, dim=1), labels, normalise(queries, dim=1), truth)
+    bench.append(
+        "simclr", CASES[0].name, epochs=settings.epochs, minutes=done.seconds / 60,
+        knn=tasks.Measured.share(right).value, loss=done.history[-1]["loss"], data_note=splits.note,
+        settings=settings.model_dump(mode="json", exclude_defaults=True),
+    )  # fmt: skip
 
 
-def copied(lab: Lab, sheet: Sheet, *, source: str, key: str) -> dict[str, Any] | None:
-    """What another row found beside its value."""
-    if source not in sheet.rows:
-        return None
-    row = sheet.rows[source]
-    return {**{name: row[name] for name in PLAIN}, "value": row[key], "from": source}
+PARTS: dict[str, Callable[[Bench], None]] = {
+    "agree": agree, "steps": steps, "waits": waits, "kernels": kernels, "compiled": compiled, "simclr": simclr,
+}  # fmt: skip
 
 
-def simclr_rows(lab: Lab) -> list[Row]:
-    """Accuracy and minutes of one training."""
-    main = "200-NN of pooled features"
-    return [
-        Row(main, "%", 500, simclr, ">= 84"),
-        Row("200-NN of embeddings", "%", 0, partial(copied, source=main, key="embedding")),
-        Row("minutes of 200 epochs", "min", 0, partial(copied, source=main, key="minutes"), "<= 8"),
-    ]
-
-
-PARTS = (
-    Part("epoch", "seconds per epoch, bfloat16, compiled and eager; ring over base", partial(epoch_rows, "bf16-mixed")),
-    Part("selection", "choosing negatives among 50 k, 65 k, 1.28 M keys; a step over the largest bank", selection_rows),
-    Part("syncs", "waits of the host for the device in a step, by line", sync_rows),
-    Part("profile", "kernels of a step of SimCLR and MoCo", kernel_rows),
-    Part("views", "augmented views a second", view_rows),
-    Part("probes", "neighbours and linear probe on 50,000 rows", probe_rows),
-    Part("simclr", "SimCLR, 200 epochs of CIFAR-10: minutes and neighbours", simclr_rows, data=True),
-    Part("float32", "seconds per epoch, float32, compiled and eager", partial(epoch_rows, "32-true")),
-    Part("switches", "seconds per epoch with a switch of speed off", switch_rows),
-)  # fmt: skip
-"""Most telling first."""
-
-
-# -- command line ----------------------------------------------------------------------------------
-
-
-def listing(lab: Lab) -> str:
-    """Parts, rows and bars; minutes are estimated from the bars."""
-    lines = ["part        rows  minutes (an estimate from the bars)  what; bars"]
-    for part in PARTS:
-        rows = part.rows(lab)
-        minutes = sum(row.seconds for row in rows) / 60
-        lines.append(f"{part.name:10s} {len(rows):5d}  {minutes:7.0f}  {part.what}")
-        lines += [f"{'':27s}{row.name}: {row.bar} {row.unit}" for row in rows if row.bar]
-    return "\n".join(lines)
-
-
-def chosen(names: Sequence[str]) -> list[Part]:
-    """Parts by name, ``all`` for the others in their order.
-
-    Raises:
-        UnknownNameError: no such part.
-    """
-    known = {part.name: part for part in PARTS}
-    for name in names:
-        if name not in (*known, "all"):
-            raise unknown("part", name, (*known, "all"))
-    order = [n for name in names for n in (known if name == "all" else (name,))]
-    return [known[name] for name in dict.fromkeys(order)]
-
-
-def prepared(args: argparse.Namespace) -> Lab:
-    """Folders and device as asked for."""
-    scratch = Path(args.scratch) if args.scratch else Path(tempfile.gettempdir()) / "contrastlab-gpu"
-    return Lab(args.device, Path(args.out or "."), scratch, data.data_root(args.data), args.toy, args.commit)
-
-
-def check(lab: Lab, parts: Sequence[Part], out: str | None) -> None:
-    """Refuse before any work what cannot be done.
-
-    Raises:
-        ArgumentError: no part, no folder, a device that is not there.
-        MissingDataError: a part wants CIFAR-10 and its folder is not there.
-    """
-    if not parts:
-        raise reject("PART", None, f"all, or some of {', '.join(part.name for part in PARTS)}")
-    if out is None:
-        raise reject("--out", None, "the folder for the results")
-    if lab.cuda and not torch.cuda.is_available():
-        raise reject("--device", "cuda", "'cpu': PyTorch sees no GPU here")
-    place = lab.data / "cifar10"
-    if not lab.toy and not any(place.glob("*.parquet")) and (wanting := [part.name for part in parts if part.data]):
-        raise MissingDataError(f"{' and '.join(wanting)}: no parquet files of CIFAR-10 in {place}; name --data")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help="parts, or all")
-    parser.add_argument("--list", action="store_true", help="say what there is to measure")
-    parser.add_argument("--out", help="folder of the results")
-    parser.add_argument("--data", help="folder with cifar10/*.parquet; default CONTRASTLAB_DATA")
-    parser.add_argument("--scratch", help="folder for checkpoints; default a temporary one of this machine")
+def main(arguments: list[str] | None = None) -> int:
+    """Run the parts that are asked for, in the order they are named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="+", choices=(*PARTS, "beside"))
+    parser.add_argument("--out", type=Path, required=True, help="file that JSON lines are appended to")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--commit", help="commit to record where the copy has no .git")
+    parser.add_argument("--only", default="", help="part beside: words in the name of the case")
+    parser.add_argument("--processes", type=int, default=1, help="part beside: how many run side by side")
     parser.add_argument("--toy", action="store_true", help="everything tiny; the numbers mean nothing")
-    args = parser.parse_args(arguments)
-    lab = prepared(args)
-    if args.list:
-        print(listing(lab))
-        return 0
-    try:
-        parts = chosen(args.parts)
-        check(lab, parts, args.out)
-        with torch.compiler.set_stance("force_eager" if lab.toy else "default"):
-            sheets = [run_part(lab, part) for part in parts]
-    except ContrastLabError as error:
-        print(f"gpu.py: {error}", file=sys.stderr)
+    asked = parser.parse_args(arguments)
+    if asked.device == "cuda" and not torch.cuda.is_available():
+        print("gpu.py: PyTorch sees no GPU here", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("gpu.py: interrupted; run again to continue", file=sys.stderr)
-        return 130
-    left = {sheet.part: len(sheet.left) for sheet in sheets if sheet.left}
-    print("all measured" if not left else "left: " + ", ".join(f"{part} {count}" for part, count in left.items()))
-    return 1 if left else 0
+    bench = Bench(asked.device, asked.out, asked.toy)
+    for name in asked.parts:
+        if name == "beside":
+            beside(bench, asked.only, asked.processes)
+        else:
+            attempt(bench, name, "whole part", lambda part=PARTS[name]: part(bench))
+    return 0
 
 
 if __name__ == "__main__":

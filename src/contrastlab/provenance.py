@@ -28,10 +28,16 @@ _PACKAGES = (
 )  # fmt: skip
 
 
+COMMIT_VARIABLE = "CONTRASTLAB_COMMIT"
+"""Environment variable that names the commit where the package runs from a copy without its repository."""
+
+
 class Provenance(FrozenModel):
     """Where a number comes from. :func:`provenance` fills in code and machine; the run adds the rest."""
 
-    git_commit: str | None = Field(description="commit of this package's checkout; None outside one")
+    git_commit: str | None = Field(
+        description="commit of this package's checkout, or as the environment says; else None"
+    )
     git_dirty: bool | None = Field(description="whether tracked files differed from that commit")
     package: str = Field(description="version of contrastlab")
     versions: dict[str, str] = Field(description="python and the packages that compute")
@@ -121,7 +127,7 @@ def _git() -> tuple[str | None, bool | None]:
     git = ("git", "-C", str(here.parent))
     # A virtual environment may lie inside somebody else's repository: only our own, tracked file counts.
     if _output(*git, "ls-files", "--error-unmatch", here.name) is None:
-        return None, None
+        return os.environ.get(COMMIT_VARIABLE), None
     commit = _output(*git, "rev-parse", "HEAD")
     state = _output(*git, "status", "--porcelain", "--untracked-files=no")
     return commit, None if state is None else bool(state)
