@@ -182,7 +182,7 @@ def table(rows: list[dict[str, Any]], survivors: list[dict[str, Any]]) -> dict[s
     }  # fmt: skip
 
 
-def main() -> None:
+def main() -> None:  # noqa: C901
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=40.0, help="stop after this time; a further run goes on")
     parser.add_argument("--only", default="", help="part of a module's name")

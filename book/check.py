@@ -235,7 +235,7 @@ def moving(page: Page, title: str) -> list[str]:
     return found
 
 
-def problems(page: Page, path: Path, width: int, scheme: str = "light") -> list[str]:
+def problems(page: Page, path: Path, width: int, scheme: str = "light") -> list[str]:  # noqa: C901
     """What is wrong with one page at one width, by day or in the dark."""
     found: list[str] = []
     page.on("pageerror", lambda error: found.append(f"JavaScript: {error}"))

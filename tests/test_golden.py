@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -35,11 +36,17 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return found
 
 
-def read_or_skip(name: str) -> golden.DataSet:
-    try:
-        return golden.data_set(name)
-    except MissingDataError as error:
-        pytest.skip(str(error))
+def changed_data(names: Iterable[str]) -> list[str]:
+    """Which data sets are others than the stored ones; those that are not on this machine cannot be looked at."""
+    changed = []
+    for name in names:
+        try:
+            found = golden.data_set(name)
+        except MissingDataError:
+            continue
+        if found != SOURCES[name]:
+            changed.append(name)
+    return changed
 
 
 @pytest.mark.parametrize("name", golden.generated())
@@ -47,15 +54,13 @@ def test_data_that_every_machine_has_are_the_stored_ones(name: str) -> None:
     assert golden.data_set(name) == SOURCES[name]
 
 
-@pytest.mark.parametrize("name", sorted(SOURCES.keys() - {*golden.generated(), *golden.SLOW}))
-def test_data_that_are_here_are_the_stored_ones(name: str) -> None:
-    assert read_or_skip(name) == SOURCES[name]
+def test_data_that_are_here_are_the_stored_ones() -> None:
+    assert changed_data(SOURCES.keys() - {*golden.generated(), *golden.SLOW}) == []
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", golden.SLOW)
-def test_large_data_that_are_here_are_the_stored_ones(name: str) -> None:
-    assert read_or_skip(name) == SOURCES[name]
+def test_large_data_that_are_here_are_the_stored_ones() -> None:
+    assert changed_data(golden.SLOW) == []
 
 
 def test_stored_results_and_the_runs_behind_them_keep_their_hashes() -> None:

@@ -38,7 +38,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"contrastlab: {escape.line(message)}; {self.prog} --help says what is accepted\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:  # noqa: PLR0915
     parser = _Parser(prog="contrastlab", description="Reproduce the tables of the five papers.")
     parser.add_argument("--version", action="version", version=f"contrastlab {__version__}")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")

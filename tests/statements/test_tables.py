@@ -71,7 +71,7 @@ def clear(values: pd.Series, deviations: pd.Series, ours: str, *bases: str) -> b
 RINGS = "IRing-IR CMCRing-CMC MoCoRing-MoCo"
 
 
-def vince(t: Table) -> Answers:
+def vince(t: Table) -> Answers:  # noqa: PLR0915
     one, top = t(1), t(1).iloc[:, 0]
     gain = gains(one, "IR^nce-IR LA^nce-LA CMC^nce-CMC")
     yield "up-to-15", gain.max() <= 15, above(gain), {"most": gain.max(), "all": methods(gain)}
@@ -178,7 +178,7 @@ def printed_ratios(t: Table) -> list[dict[str, float | str]]:
     return wrong
 
 
-def ring(t: Table) -> Answers:
+def ring(t: Table) -> Answers:  # noqa: PLR0915
     first = gains(t(1), RINGS)
     numbers = {**shown(first, "all better"), "level": ", ".join(first.index[first == 0])}
     yield "section-5-every", above(first), (first >= 0).all() and (first > 0).sum() == len(first) - 1, numbers
@@ -298,7 +298,7 @@ def jcl(t: Table) -> Answers:
     yield "masks-above-supervised", ours > 0 > moco, True, numbers
 
 
-def cmc(t: Table) -> Answers:
+def cmc(t: Table) -> Answers:  # noqa: PLR0915
     gain = gains(t(1), "{Y,DbDr}-{L,ab}")
     yield "ydbdr-by-0-7", gain["{Y,DbDr} on ResNet50x2 top1"] == 0.7, True, shown(gain, "least most")
 
@@ -384,7 +384,7 @@ def flat(table: pd.DataFrame) -> dict[tuple[str, str], float]:
     }  # fmt: skip
 
 
-def fmicl(t: Table) -> Answers:
+def fmicl(t: Table) -> Answers:  # noqa: PLR0915
     batch, width = t(7)["N batch"], t(7)["d"]
     fits = batch <= width + 1
     which = fits.idxmin()

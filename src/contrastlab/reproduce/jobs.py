@@ -105,7 +105,7 @@ def run(
     return done | {cell: cell.run(execution, log=log) for cell in missing if cell not in done}
 
 
-def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log) -> dict[Cell, Answer]:
+def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log) -> dict[Cell, Answer]:  # noqa: C901
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= files < LEAST_FILES:  # a worker that may open no more ends without a word
         raise reject("jobs", count, f"1 where at most {files} files may be open (ulimit -n), not {LEAST_FILES}")
