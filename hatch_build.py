@@ -1,4 +1,4 @@
-"""Puts the stored results and the notebooks into the wheel, where ``contrastlab.shipped`` looks for them."""
+"""Puts the stored results and the notebooks into the wheel, where ``contrastlab.support.shipped`` looks for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).parent / "src"))
-from contrastlab import shipped
+from contrastlab.support import shipped
 
 HERE = "contrastlab/_shipped"
 

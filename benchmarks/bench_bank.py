@@ -14,10 +14,10 @@ from subjects import DIM, Ours, rows, unit
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab.candidates import Candidates
 from contrastlab.keys import MemoryBank
 from contrastlab.methods import Recipe, get
 from contrastlab.negatives import BatchRandom, Ring, Uniform
+from contrastlab.scores.candidates import Candidates
 
 BATCH, BANK, IMAGENET, DRAWN, TAU = 256, 50_000, 1_281_167, 4096, 0.07
 pytestmark = pytest.mark.benchmark(group="bank")

@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastlab.data import StreamedImages
-from contrastlab.data.augmentations import augmentation
-from contrastlab.data.loading import Crops, batches
-from contrastlab.data.pictures import decode
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.loading import Crops, batches
+from contrastlab.pictures.sets import decode
 
 pytestmark = pytest.mark.benchmark(group="streaming")
 COUNT, SIDE, BATCH, ROUNDS = 64, 224, 32, 5

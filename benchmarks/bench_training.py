@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import tasks
-from contrastlab.data.augmentations import augmentation
 from contrastlab.methods import get
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain.learner import Learner
+from contrastlab.pictures.augmentations import augmentation
 from contrastlab.settings import Settings
+from contrastlab.train.learner import Learner
 from contrastlab.views import Augmented
 
 STEPS, IMAGES = 20, 64

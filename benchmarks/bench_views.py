@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms import v2
 
-from contrastlab.data.augmentations import Augmentation, augmentation
+from contrastlab.pictures.augmentations import Augmentation, augmentation
 from contrastlab.views import Augmented
 
 pytestmark = pytest.mark.benchmark(group="views")

@@ -24,7 +24,7 @@ import report
 import torch
 from harness import Found, Missing, Way, peak_memory, same, summary, take_turns
 
-from contrastlab import results
+from contrastlab.tables import results
 
 # seconds of a task's rounds, fewest and most rounds
 MODES = {"quick": (4.0, 3, 40), "full": (30.0, 9, 200)}

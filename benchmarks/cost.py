@@ -21,14 +21,15 @@ from scipy.optimize import nnls
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from contrastlab import encoders, schedules
-from contrastlab.candidates import DENSE_BYTES, FEW
-from contrastlab.errors import NotApplicableError, reject, unknown
+from contrastlab import encoders
 from contrastlab.keys import Bank, InBatch, Queue
 from contrastlab.methods import Recipe
 from contrastlab.negatives import Ball, Every, Ring, Uniform, edges
 from contrastlab.positives import Joint, Many
+from contrastlab.scores import schedules
+from contrastlab.scores.candidates import DENSE_BYTES, FEW
 from contrastlab.settings import Settings
+from contrastlab.support.errors import NotApplicableError, reject, unknown
 from contrastlab.views import Split
 
 __all__ = [

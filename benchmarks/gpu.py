@@ -5,7 +5,7 @@
 
 Every measurement is one JSON line, appended when it ends, with the machine, the packages and the commit. A part ends
 within eight minutes; what runs eagerly comes first, since compilation takes most of the time of the rest. Steps are
-those of ``contrastlab.pretrain`` itself, between two optimiser steps: data, views, loss, backward, update, storing.
+those of ``contrastlab.train`` itself, between two optimiser steps: data, views, loss, backward, update, storing.
 
 The machine needs torch, torchvision, numpy, scipy, pandas, pillow, pyarrow, filelock, rich, safetensors and tqdm, and
 as wheels pydantic, pydantic-core, annotated-types, typing-inspection and lightning-fabric with lightning-utilities.
@@ -39,12 +39,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
 
 import contrastlab
-from contrastlab import data, methods, papers, seeds, tasks
-from contrastlab.data.augmentations import augmentation
+from contrastlab import data, methods, papers, tasks
 from contrastlab.methods import Recipe
-from contrastlab.pretrain import Speed, Trained, loop, pretrain
-from contrastlab.provenance import provenance
+from contrastlab.pictures.augmentations import augmentation
 from contrastlab.settings import Settings
+from contrastlab.support import seeds
+from contrastlab.support.provenance import provenance
+from contrastlab.train import Speed, Trained, loop, pretrain
 
 PACKAGE = Path(contrastlab.__file__).parent
 PICTURES = 50_000

@@ -20,7 +20,7 @@ ALLOWED = {
     "import contrastlab": 0.1,
     **{f"import contrastlab.{choice}": 1.3 for choice in ("views", "keys", "negatives", "positives", "objectives")},
     "import contrastlab.methods": 1.4,
-    "import contrastlab.papers, contrastlab.results, contrastlab.report": 0.3,
+    "import contrastlab.tables.plan, contrastlab.tables.results, contrastlab.tables.report": 0.3,
     "--help": 0.15,
     "list": 0.75,
     "encoders": 0.75,

@@ -4,7 +4,7 @@
     python benchmarks/memory.py --largest 2048
 
 A point is a process of its own, on one thread: one step of SimCLR with the encoder ``small`` through
-:func:`contrastlab.pretrain.pretrain`, views, scores and optimiser included. Memory is the largest resident set that the
+:func:`contrastlab.train.pretrain`, views, scores and optimiser included. Memory is the largest resident set that the
 operating system saw; ``held`` is what the process had before it began to train, its pictures included. The pictures are
 random numbers, since no value of theirs decides the memory.
 """
@@ -32,9 +32,9 @@ def child(batch: int, chunks: int) -> dict[str, Any]:
 
     from contrastlab import methods
     from contrastlab.data import ImageSet
-    from contrastlab.pretrain import pretrain
-    from contrastlab.results import provenance
     from contrastlab.settings import Settings
+    from contrastlab.tables.results import provenance
+    from contrastlab.train import pretrain
 
     torch.set_num_threads(1)
     pixels = torch.randint(0, 256, (batch, 3, 32, 32), dtype=torch.uint8)

@@ -194,7 +194,13 @@ def main() -> None:  # noqa: C901
     known, rows, survivors = tried(), [], []
     explained = {(e["module"], e["before"], e["after"]): e["because"] for e in PLAN.get("explained", [])}
     if not chosen.list:
-        for name in ("contrastlab.papers", "contrastlab.methods", "contrastlab.theory.bounds", "hypothesis", "pytest"):
+        for name in (
+            "contrastlab.tables.plan",
+            "contrastlab.methods",
+            "contrastlab.information.bounds",
+            "hypothesis",
+            "pytest",
+        ):
             importlib.import_module(name)
     every = {module: places(module) for module in PLAN["killers"]}
     some = {module: sampled(module, all_of_it) for module, all_of_it in every.items()}

@@ -52,7 +52,7 @@ def pages() -> int:
 
 PRELOADED = (
     "IPython", "anywidget", "contrastbook.evidence", "contrastbook.figures.panels", "contrastbook.figures.playground",
-    "contrastbook.figures.widgets", "contrastlab.pretrain", "contrastlab.reproduce.notebook", "contrastlab.tasks",
+    "contrastbook.figures.widgets", "contrastlab.tables.notebook", "contrastlab.train.loop", "contrastlab.tasks",
     "faiss", "ipykernel.kernelapp", "ipywidgets", "lightning_fabric", "matplotlib.pyplot", "pandas", "plotly.express",
     "scipy.stats", "sklearn.linear_model", "torch", "torch.utils.tensorboard", "torchvision",
 )  # fmt: skip

@@ -10,7 +10,7 @@ The tasks (Czyż et al., *Beyond Normal*, NeurIPS 2023) are sampled in ``.outsid
 
 How ours estimate. The 10,000 pairs of a task are split in three: to train, to stop, and to report. Nothing that is
 chosen looks at the true information or at the pairs that report. Coordinates are mapped to normal scores
-(:func:`contrastlab.theory.critics.normal_scores`, fitted on the training pairs). A critic is the log ratio of the
+(:func:`contrastlab.information.critics.normal_scores`, fitted on the training pairs). A critic is the log ratio of the
 strongest canonical pairs as normal variables, fitted in closed form, plus a network that starts at zero. How many
 canonical pairs, and which of :data:`CRITICS`, is chosen by InfoNCE on the pairs that stop: a lower bound for every
 critic, so a larger one is a better one. The other bounds are maximised from that critic on.
@@ -36,11 +36,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from contrastlab import files
-from contrastlab.candidates import Candidates
+from contrastlab.information import bounds, critics
 from contrastlab.negatives import Ball
-from contrastlab.provenance import provenance
-from contrastlab.theory import bounds, critics
+from contrastlab.scores.candidates import Candidates
+from contrastlab.support import files
+from contrastlab.support.provenance import provenance
 
 ROOT = Path(__file__).parents[1]
 STORE, PLACE = ROOT / "results" / "bmi.json", ROOT / ".outside"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from contrastbook.evidence import claims
-from contrastlab import papers, results
+from contrastlab import papers
+from contrastlab.tables import results
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "book/_static/samplers.png"

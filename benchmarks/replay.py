@@ -17,8 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from contrastlab import files, papers
-from contrastlab.reproduce.replays import SPREAD
+from contrastlab import papers
+from contrastlab.support import files
+from contrastlab.tables.replays import SPREAD
 
 FILE = Path(__file__).parents[1] / "results" / SPREAD
 CELLS = [("ring/ir", 0), ("ring/moco", 0)]
@@ -34,8 +35,8 @@ def one(row: str, seed: int, precision: str, threads: int) -> dict[str, Any]:
     """Train and score a cell here."""
     import torch
 
-    from contrastlab.reproduce.cells import Cell
-    from contrastlab.reproduce.execution import Execution
+    from contrastlab.tables.cells import Cell
+    from contrastlab.tables.execution import Execution
 
     torch.set_num_threads(threads)
     fixed, torch.set_num_threads = torch.set_num_threads, lambda count: None  # a cell takes one thread

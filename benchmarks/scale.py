@@ -103,8 +103,8 @@ def step_of(point: Point) -> dict[str, Any]:
 
     from contrastlab.methods import get
     from contrastlab.negatives import BatchRandom
-    from contrastlab.pretrain.learner import Learner
     from contrastlab.settings import Settings
+    from contrastlab.train.learner import Learner
 
     class Through(nn.Module):
         """An encoder of embeddings; the momentum update wants a parameter."""
@@ -199,7 +199,7 @@ def child(point: Point) -> dict[str, Any]:
     """The row of a point, with the code and machine it comes from."""
     import torch
 
-    from contrastlab.results import provenance
+    from contrastlab.tables.results import provenance
 
     torch.set_num_threads(1)
     if sys.platform == "linux":

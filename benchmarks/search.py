@@ -25,16 +25,17 @@ import torch
 from search_spaces import SEARCHES, Search
 
 from contrastbook.evidence import searches
-from contrastlab import checksums, data, files, methods, papers, tasks
+from contrastlab import data, methods, papers, tasks
 from contrastlab.data import Splits
-from contrastlab.data.modalities import modality
-from contrastlab.errors import NonFiniteLossError
-from contrastlab.pretrain import cpu_fabric, pretrain
-from contrastlab.provenance import provenance
-from contrastlab.reproduce import Run
-from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.execution import Execution
+from contrastlab.domains.modalities import modality
 from contrastlab.settings import Settings
+from contrastlab.support import checksums, files
+from contrastlab.support.errors import NonFiniteLossError
+from contrastlab.support.provenance import provenance
+from contrastlab.tables import Run
+from contrastlab.tables.cells import Cell
+from contrastlab.tables.execution import Execution
+from contrastlab.train import cpu_fabric, pretrain
 
 SEED = 100
 FOLDER = Path(__file__).parents[1] / "results/searches"

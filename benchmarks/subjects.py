@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain.learner import Learner, Step
 from contrastlab.settings import Settings
+from contrastlab.train.learner import Learner, Step
 
 DIM = 128
 

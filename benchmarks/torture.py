@@ -27,8 +27,8 @@ import torch
 from torments import chaos, corrupt, disk, faults, finite, kill, processes, tables
 from torments.figures import Figures, Log
 
-from contrastlab import files
-from contrastlab.provenance import provenance
+from contrastlab.support import files
+from contrastlab.support.provenance import provenance
 
 STORE = Path(__file__).parent / "results" / "torture.json"
 

@@ -14,7 +14,7 @@ import jupytext
 import nbformat
 import yaml
 
-from contrastlab import shipped
+from contrastlab.support import shipped
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))

@@ -24,10 +24,12 @@ from contrastbook import evidence
 from contrastbook.figures import architecture, tables
 from contrastbook.figures.base import BLUE, ORANGE
 from contrastbook.studies import crosses, epoch_time, fmicl_tables, read
-from contrastlab import data, encoders, escape, papers, report, results
+from contrastlab import data, encoders, papers
 from contrastlab.papers import Entry, TablePlan
-from contrastlab.report import Evidence, Report
-from contrastlab.results import Result
+from contrastlab.support import escape
+from contrastlab.tables import report, results
+from contrastlab.tables.report import Evidence, Report
+from contrastlab.tables.results import Result
 from contrastlab.views import Channels
 
 ROOT = Path(__file__).parents[1]

@@ -29,7 +29,7 @@ import pandas as pd
 
 from contrastbook.figures import tables as draw
 from contrastbook.studies import crosses
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.study("crosses", globals())
 pd.options.display.max_colwidth = None

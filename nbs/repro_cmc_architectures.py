@@ -23,7 +23,7 @@ import torch
 
 from contrastbook.figures import architecture
 from contrastlab import encoders, papers
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 from contrastlab.views import Channels
 
 nb = notebook.study("architectures", globals())

@@ -32,7 +32,7 @@ import torch
 from contrastbook.figures import pictures
 from contrastbook.studies import scene_pictures
 from contrastlab import data, methods
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("cmc", "figure4", globals())
 

@@ -34,7 +34,7 @@ import pandas as pd
 from contrastbook.figures import tables as draw
 from contrastbook.studies import shared_information
 from contrastlab import methods
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("cmc", "figure5", globals())
 

@@ -31,8 +31,8 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 from contrastbook.figures import pictures as draw
 from contrastbook.made import actions
 from contrastlab import data
-from contrastlab.data import flow
-from contrastlab.reproduce import notebook
+from contrastlab.domains.clips import flow
+from contrastlab.tables import notebook
 
 nb = notebook.open("cmc", 2, globals())
 

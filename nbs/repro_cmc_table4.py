@@ -28,7 +28,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
 from contrastlab import papers
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("cmc", 4, globals())
 

@@ -24,7 +24,7 @@ import torch
 
 from contrastbook.figures import architecture
 from contrastlab import encoders
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.study("cmc_tables10_11", globals(), profiles=("smoke", "first", "laptop", "paper"))
 

@@ -35,10 +35,10 @@ import torch
 from contrastbook.figures import panels
 from contrastbook.studies import fmicl_figure1 as study
 from contrastlab import data
-from contrastlab.data.loading import subset_order
 from contrastlab.methods import get
-from contrastlab.pretrain import cpu_fabric
-from contrastlab.reproduce import Run, notebook
+from contrastlab.pictures.loading import subset_order
+from contrastlab.tables import Run, notebook
+from contrastlab.train import cpu_fabric
 
 torch.set_num_threads(1)
 nb = notebook.open("fmicl", 2, globals())

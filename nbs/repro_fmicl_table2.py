@@ -35,7 +35,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 from contrastbook.figures import tables as draw
 from contrastbook.studies import collapse, fmicl_tables
 from contrastlab import methods
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("fmicl", (2, 10), globals())
 

@@ -28,7 +28,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 # %% tags=["hide-cell"]
 import pandas as pd
 
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("fmicl", 3, globals())
 

@@ -22,7 +22,7 @@ profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | lapto
 import pandas as pd
 
 from contrastbook.studies import fmicl_tables
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.study("fmicl_table7", globals())
 pd.options.display.max_colwidth = None

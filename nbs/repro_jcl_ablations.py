@@ -35,7 +35,7 @@ from contrastbook.figures import tables as draw
 from contrastbook.studies import joint_keys
 from contrastbook.theory import joint
 from contrastlab import methods, papers
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("jcl", "figure2", globals())
 pd.options.display.max_colwidth = None

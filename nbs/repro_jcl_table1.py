@@ -31,7 +31,7 @@ import torch
 from contrastbook.figures import tables as draw
 from contrastbook.studies import joint_keys
 from contrastlab import methods
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("jcl", 1, globals())
 

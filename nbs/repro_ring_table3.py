@@ -30,7 +30,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 import pandas as pd
 
 from contrastbook.studies import trafficsign
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("ring", 3, globals())
 

@@ -30,8 +30,8 @@ out_dir: str = "runs"  # new results, encoders and detectors, from the project's
 import pandas as pd
 
 from contrastlab import encoders
-from contrastlab.reproduce import notebook
-from contrastlab.tasks.dense import detectors
+from contrastlab.domains.detection import network as detectors
+from contrastlab.tables import notebook
 
 nb = notebook.open("ring", 4, globals())
 

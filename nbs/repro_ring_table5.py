@@ -30,8 +30,8 @@ from IPython.display import display
 
 from contrastbook.figures import tables as draw
 from contrastbook.studies import epoch_time
-from contrastlab import methods, papers, results
-from contrastlab.reproduce import notebook
+from contrastlab import methods, papers
+from contrastlab.tables import notebook, results
 
 nb = notebook.open("ring", ("5b", "5d", 1), globals())
 

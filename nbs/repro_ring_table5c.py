@@ -28,7 +28,7 @@ data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cac
 out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("ring", "5c", globals())
 

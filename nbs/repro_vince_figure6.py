@@ -36,7 +36,7 @@ from IPython.display import Markdown, display
 
 from contrastbook.figures import panels
 from contrastbook.studies import vince_figure6
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 torch.set_num_threads(1)
 nb = notebook.study("vince_figure6", globals(), profiles=tuple(vince_figure6.PROFILES))

@@ -32,7 +32,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 # %% tags=["hide-cell"]
 from contrastbook.figures import tables as draw
 from contrastbook.studies import sweep
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("vince", "figure7", globals())
 

@@ -26,7 +26,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
 from contrastlab import methods
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("vince", (1, 5), globals())
 

@@ -28,7 +28,7 @@ data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cac
 out_dir: str = "runs"  # new results, encoders and detectors, from the project's root
 
 # %% tags=["hide-cell"]
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("vince", ("2b", "2c", "2d", "2e", "4"), globals())
 

@@ -27,7 +27,7 @@ data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cac
 out_dir: str = "runs"  # new results, encoders and detectors, from the project's root
 
 # %% tags=["hide-cell"]
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 nb = notebook.open("vince", "2a", globals())
 

@@ -32,7 +32,7 @@ from contrastbook.figures.panels import by_percent
 from contrastbook.studies import looseness, vince_table3
 from contrastbook.theory import gaussians
 from contrastlab import papers
-from contrastlab.reproduce import notebook
+from contrastlab.tables import notebook
 
 torch.set_num_threads(1)
 nb = notebook.study("vince_table3", globals(), profiles=tuple(vince_table3.PROFILES))

@@ -14,9 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from contrastlab import data
 from contrastlab.data import ImageSet, Splits
-from contrastlab.errors import MissingDataError
 from contrastlab.methods import Recipe
 from contrastlab.settings import Settings
+from contrastlab.support.errors import MissingDataError
 
 sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("book", "book/_ext")]
 torch.set_num_threads(1)

@@ -23,18 +23,19 @@ import torch
 from torch import Tensor
 
 from contrastbook.made import rooms
-from contrastlab import checkpoint, data, methods, papers, results
+from contrastlab import data, methods, papers
 from contrastlab.data import ImageSet
-from contrastlab.data.items import UnlabelledSplits, fingerprint
-from contrastlab.data.scene_sets import SceneSet
-from contrastlab.errors import ContrastLabError, MissingDataError, NotApplicableError
+from contrastlab.domains.scenes.data import SceneSet
 from contrastlab.keys import Locations
 from contrastlab.methods import CHOICES, Recipe
-from contrastlab.methods.recipe import build, types_of
-from contrastlab.pretrain import pretrain
-from contrastlab.reproduce.replays import RENAMED
-from contrastlab.reproduce.run import Run
+from contrastlab.pictures.items import UnlabelledSplits, fingerprint
+from contrastlab.recipe import build, types_of
 from contrastlab.settings import Settings
+from contrastlab.support.errors import ContrastLabError, MissingDataError, NotApplicableError
+from contrastlab.tables import results
+from contrastlab.tables.replays import RENAMED
+from contrastlab.tables.run import Run
+from contrastlab.train import checkpoint, pretrain
 from contrastlab.views import Channels, Dropout, Flow, Frames
 
 ROOT = Path(__file__).parents[1]

@@ -11,12 +11,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import Tensor, nn
 from torments import processes
 
-from contrastlab import checkpoint, keys, methods
+from contrastlab import keys, methods
 from contrastlab.encoders import Encoder
-from contrastlab.errors import ArgumentError
-from contrastlab.pretrain import Speed, pretrain
-from contrastlab.pretrain.learner import Learner
-from contrastlab.pretrain.spread import Watch, spread
+from contrastlab.support.errors import ArgumentError
+from contrastlab.train import Speed, checkpoint, pretrain
+from contrastlab.train.learner import Learner
+from contrastlab.train.spread import Watch, spread
 from made_runs import quiet
 from test_distributed import RECIPES
 from test_pretrain import numbers, same

@@ -11,8 +11,9 @@ from PIL import Image
 
 from contrastbook.made import shapes, silhouettes
 from contrastlab import data
-from contrastlab.data import annotated, coco
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+from contrastlab.domains.detection import coco
+from contrastlab.domains.detection import data as annotated
+from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 from made_runs import refused
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from contrastbook.figures import atlas
-from contrastlab import __main__, methods, papers, results
+from contrastlab import __main__, methods, papers
+from contrastlab.tables import results
 
 STORED = results.find(Path(__file__).parents[1] / "results")
 

@@ -20,10 +20,13 @@ import torch
 from pydantic import ValidationError
 
 from bad_files import coco, made, picture, voc
-from contrastlab import __main__, data, errors, methods, papers
-from contrastlab.data.modalities import modality
-from contrastlab.reproduce import jobs, notebook
+from contrastlab import __main__, data, methods, papers
+from contrastlab.domains import sets
+from contrastlab.domains.modalities import modality
 from contrastlab.settings import Settings
+from contrastlab.support import errors
+from contrastlab.tables import notebook
+from contrastlab.tables import pool as jobs
 
 TABLE = tomllib.loads((Path(__file__).parent / "bad_input.toml").read_text(encoding="utf-8"))
 CALLS = [
@@ -154,7 +157,7 @@ def test_bad_input_is_named_or_means_something(row, tmp_path, monkeypatch, capsy
         monkeypatch.setenv(variable, filled(value, tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(methods, "_RECIPES", dict(methods._RECIPES))  # a row may register a recipe of its own
-    data._read_row.cache_clear()
+    sets._read_row.cache_clear()
     write(row, tmp_path)
     names = filled(row.get("names", []), tmp_path)
     if row["entry"] == "command":

@@ -11,7 +11,7 @@ import pytest
 import report
 import torch
 
-from contrastlab.theory.toys import JointGaussian
+from contrastlab.information.toys import JointGaussian
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 

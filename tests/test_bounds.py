@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from contrastlab import divergences
-from contrastlab.candidates import Candidates
-from contrastlab.errors import ArgumentError, NonFiniteLossError
+from contrastlab.information import bounds, exact
+from contrastlab.information.critics import Joint, Separable, evaluate, fit, mlp, normal_scores
+from contrastlab.information.toys import JointGaussian
 from contrastlab.negatives import Ball, Every, Ring, Uniform
-from contrastlab.theory import bounds, exact
-from contrastlab.theory.critics import Joint, Separable, evaluate, fit, mlp, normal_scores
-from contrastlab.theory.toys import JointGaussian
+from contrastlab.scores import divergences
+from contrastlab.scores.candidates import Candidates
+from contrastlab.support.errors import ArgumentError, NonFiniteLossError
 
 JOINT = exact.Joint.of([[0.30, 0.05, 0.02], [0.05, 0.20, 0.03], [0.02, 0.08, 0.25]])
 CRITIC = JOINT.log_ratio * 0.7 + np.array([[0.2], [-0.1], [0.4]])

@@ -6,14 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from contrastlab import methods, ranks
-from contrastlab.candidates import Candidates, Chosen, Stored
+from contrastlab import methods
 from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Ring, Uniform
 from contrastlab.objectives import ABSENT
 from contrastlab.positives import Neighbours
-from contrastlab.pretrain import learner
-from contrastlab.pretrain.learner import Learner
+from contrastlab.scores import ranks
+from contrastlab.scores.candidates import Candidates, Chosen, Stored
 from contrastlab.settings import Settings
+from contrastlab.train import learner
+from contrastlab.train.learner import Learner
 
 
 def slowly(row: Tensor, gone: set[int], first: int, last: int) -> list[int]:

@@ -11,16 +11,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastbook.made import rooms
-from contrastlab import encoders, keys, methods, negatives, positives, seeds
-from contrastlab.data.scene_augmentation import SceneAugmentation
-from contrastlab.data.scene_sets import SceneSet
-from contrastlab.errors import ArgumentError, UnknownNameError
+from contrastlab import encoders, keys, methods, negatives, positives
+from contrastlab.domains.detection.network import AS_THEY_ARE
+from contrastlab.domains.scenes.data import SceneSet
+from contrastlab.domains.scenes.views import SceneAugmentation
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain import pretrain
-from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
-from contrastlab.tasks.dense.detectors import AS_THEY_ARE
+from contrastlab.support import seeds
+from contrastlab.support.errors import ArgumentError, UnknownNameError
+from contrastlab.train import pretrain
+from contrastlab.train.learner import Learner
 from contrastlab.views import Augmented, Channels, Split
 from contrastlab.views.channels import CODE, LAYOUT, labels, slices
 from made_runs import generator, quiet, refused

@@ -13,8 +13,9 @@ import pytest
 
 from contrastbook.evidence import claims, inference
 from contrastlab import __main__ as command
-from contrastlab import methods, papers, results
-from contrastlab.errors import ArgumentError
+from contrastlab import methods, papers
+from contrastlab.support.errors import ArgumentError
+from contrastlab.tables import results
 from test_report import PLAN, result
 
 ROOT = Path(__file__).parents[1]

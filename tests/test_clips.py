@@ -13,14 +13,18 @@ from torch import Tensor
 
 from contrastbook.made import actions, shapes
 from contrastlab import data, methods, tasks
-from contrastlab.data import Splits, flow, limits, loading, videos
-from contrastlab.data.augmentations import ViewDraws, augmentation
-from contrastlab.data.clip_augmentation import ClipAugmentation
-from contrastlab.data.modalities import modality
-from contrastlab.data.videos import ClipSet, VideoFiles
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
-from contrastlab.pretrain import Speed, pretrain
+from contrastlab.data import Splits
+from contrastlab.domains import sets
+from contrastlab.domains.clips import data as videos
+from contrastlab.domains.clips import flow
+from contrastlab.domains.clips.data import ClipSet, VideoFiles
+from contrastlab.domains.clips.views import ClipAugmentation
+from contrastlab.domains.modalities import modality
+from contrastlab.pictures import limits, loading
+from contrastlab.pictures.augmentations import ViewDraws, augmentation
 from contrastlab.settings import Settings
+from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+from contrastlab.train import Speed, pretrain
 from made_files import encoded, write_parquet
 from made_runs import generator, quiet, refused
 
@@ -28,7 +32,7 @@ from made_runs import generator, quiet, refused
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    data._read_row.cache_clear()
+    sets._read_row.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -398,7 +402,7 @@ def test_hmdb51_as_its_authors_publish_it(tmp_path, small_frames) -> None:
         assert [path.split("_")[-1] for path in part.paths] == [f"{k}.avi" for k in 2 * numbers]
     assert test.labels.tolist() == [0, 1]
     (lists / "cartwheel_test_split2.txt").write_text("cartwheel_0.avi 7\n")
-    data._read_row.cache_clear()
+    sets._read_row.cache_clear()
     with pytest.raises(CorruptFileError, match=r"cartwheel_test_split2.txt.*0, 1 or 2"):
         data.load("hmdb51", tmp_path)
 

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 import contrastlab
-from contrastlab import __main__, papers, results, terminal
+from contrastlab import __main__, papers
+from contrastlab.support import terminal
+from contrastlab.tables import results
 
 ROOT = Path(__file__).parents[1]
 

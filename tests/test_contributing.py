@@ -14,14 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import candidates, data, methods, negatives, objectives, positives, reproduce
-from contrastlab.errors import ArgumentError, NotApplicableError
+from contrastlab import data, methods, negatives, objectives, positives, tables
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
-from contrastlab.pretrain import pretrain
-from contrastlab.pretrain.learner import Learner
+from contrastlab.scores import candidates
 from contrastlab.settings import Settings
+from contrastlab.support.errors import ArgumentError, NotApplicableError
+from contrastlab.train import pretrain
+from contrastlab.train.learner import Learner
 from made_runs import quiet
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
@@ -67,14 +68,14 @@ def test_a_backbone_of_ones_own_trains_by_its_name_and_is_hashed_by_its_options(
     own = page.settings.override(epochs=1, batch_size=16, image_size=16)
     recipe, images = methods.get("ring/iring").override(own.overrides), pictures(48)
     splits = data.Splits("own", images, images, images, "")
-    runs = [reproduce.Run(recipe, own.override(arch_options={"width": w}), splits, 0, tmp_path) for w in (8, 48)]
+    runs = [tables.Run(recipe, own.override(arch_options={"width": w}), splits, 0, tmp_path) for w in (8, 48)]
     assert (
         len({run.hash for run in (*runs, replace(runs[0], settings=own.override(arch="tiny", arch_options={})))}) == 3
     )
     runs[0].train(log=quiet)
     (network,) = runs[0].encoders()
     assert (network.feature_dim, type(network.backbone)) == (8, page.Wide)
-    assert reproduce.embed(runs[0].folder, images.items[:4], kind="pooled").shape == (4, 8)
+    assert tables.embed(runs[0].folder, images.items[:4], kind="pooled").shape == (4, 8)
 
 
 class Layer(nn.Linear):

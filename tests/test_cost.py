@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab import encoders, keys, methods
-from contrastlab.candidates import DENSE_BYTES, Chosen
-from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain.learner import Learner
+from contrastlab.scores.candidates import DENSE_BYTES, Chosen
 from contrastlab.settings import Settings
+from contrastlab.support.errors import ArgumentError, NotApplicableError, UnknownNameError
+from contrastlab.train.learner import Learner
 from made_runs import refused
 
 STORED = Path(__file__).parents[1] / "benchmarks" / "results" / "scale.json"

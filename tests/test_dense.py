@@ -15,16 +15,21 @@ from torchvision.models.detection import FasterRCNN, MaskRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
 
-from contrastlab import checkpoint, data, encoders, errors, files, methods, papers, reproduce, tasks
-from contrastlab.checkpoint import Artefact
-from contrastlab.data import Splits, coco
-from contrastlab.data.annotated import AnnotatedImages
-from contrastlab.data.augmentations import augmentation
-from contrastlab.errors import NotApplicableError
-from contrastlab.reproduce import Run
+from contrastlab import data, encoders, methods, papers, tables, tasks
+from contrastlab.data import Splits
+from contrastlab.domains.detection import coco, scores
+from contrastlab.domains.detection import data as annotated
+from contrastlab.domains.detection import network as detectors
+from contrastlab.domains.detection import task as training
+from contrastlab.domains.detection.data import AnnotatedImages
+from contrastlab.pictures import fitting
+from contrastlab.pictures.augmentations import augmentation
 from contrastlab.settings import Detector, Settings
-from contrastlab.tasks import fitting
-from contrastlab.tasks.dense import detectors, scores, training
+from contrastlab.support import errors, files
+from contrastlab.support.errors import NotApplicableError
+from contrastlab.tables import Run
+from contrastlab.train import checkpoint
+from contrastlab.train.checkpoint import Artefact
 from contrastlab.views import Augmented, Split
 from made_runs import LOCAL, equal, generator, quiet, refused, unchanged
 
@@ -527,7 +532,7 @@ def test_without_the_extra_its_name_is_said(monkeypatch) -> None:
     with pytest.raises(errors.ContrastLabError, match=r"pip install 'contrastlab\[dense\]'"):
         scores.coco(truth(), found(truth()), "bbox")
     with pytest.raises(errors.ContrastLabError, match=r"contrastlab\[dense\]"):
-        data.annotated.draw([[0, 0, 4, 0, 4, 4]], 8, 8)
+        annotated.draw([[0, 0, 4, 0, 4, 4]], 8, 8)
 
 
 @pytest.mark.parametrize("name", ["ring 4", "jcl 2", *(f"vince {n}" for n in ("2a", "2b", "2c", "2d", "2e", "4"))])
@@ -607,7 +612,7 @@ def test_one_detector_serves_two_columns_and_is_kept_beside_its_encoder(few, tmp
     lines: list[str] = []
     columns = "silhouettes_box,silhouettes_mask"
     options = {"rows": "random", "out_dir": tmp_path, "log": lines.append, **LOCAL}
-    made = reproduce.table("ring", 4, "shapes", columns=columns, **options)
+    made = tables.table("ring", 4, "shapes", columns=columns, **options)
     assert sum("stored" in line and "mask AP" in line for line in lines) == 1
     assert all(row.measured is not None for row in untrained(made))
     assert len(list(tmp_path.glob(f"encoders/*/masks-*/{training.FILE}"))) == 1
@@ -615,13 +620,13 @@ def test_one_detector_serves_two_columns_and_is_kept_beside_its_encoder(few, tmp
 
 
 def test_cells_that_cannot_be_say_why(few, tmp_path, monkeypatch) -> None:
-    made = reproduce.table("vince", "2a", "shapes", rows="random", out_dir=tmp_path, log=quiet, **LOCAL)
+    made = tables.table("vince", "2a", "shapes", rows="random", out_dir=tmp_path, log=quiet, **LOCAL)
     rows = untrained(made)
     assert rows[0].measured is not None
     assert rows[1].status == "n/a: top-5 accuracy needs more than five classes"
     lines: list[str] = []
     options = {"rows": "random", "out_dir": tmp_path, "data_root": tmp_path, "log": lines.append, **LOCAL}
-    made = reproduce.table("ring", 4, "digits", columns="coco_box_ap,voc_ap,silhouettes_box", **options)
+    made = tables.table("ring", 4, "digits", columns="coco_box_ap,voc_ap,silhouettes_box", **options)
     rows = [row.status for row in untrained(made)]
     assert rows[0].startswith("n/a: needs data: ")
     assert "annotations_trainval2017.zip" in rows[0]
@@ -631,7 +636,7 @@ def test_cells_that_cannot_be_say_why(few, tmp_path, monkeypatch) -> None:
     assert "a detector sees colours" in rows[2]
     settings = papers.TablePlan.settings
     monkeypatch.setattr(papers.TablePlan, "settings", lambda *given: settings(*given).override(arch="tiny"))
-    made = reproduce.table("ring", 4, "shapes", columns="silhouettes_box", **options)
+    made = tables.table("ring", 4, "shapes", columns="silhouettes_box", **options)
     assert any("four stages" in row.status for row in made.rows)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from contrastlab import keys, methods, negatives, positives
-from contrastlab.errors import ArgumentError, UnknownNameError
-from contrastlab.methods.recipe import CHOICES, build, plain, types_of
-from contrastlab.schedules import Linear
+from contrastlab.recipe import CHOICES, build, plain, types_of
+from contrastlab.scores.schedules import Linear
+from contrastlab.support.errors import ArgumentError, UnknownNameError
 
 
 def read(described: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from torments import processes
 from torments.processes import BATCH, FEW, IMAGES, STEPS
 
 from contrastlab import keys, methods, negatives, positives
-from contrastlab.errors import ArgumentError
 from contrastlab.methods import Recipe
-from contrastlab.pretrain import pretrain
+from contrastlab.support.errors import ArgumentError
+from contrastlab.train import pretrain
 from contrastlab.views import Jigsaw, Split
 from made_views import Sensors
 

@@ -7,7 +7,7 @@ import torch
 from scipy.special import lambertw
 from torch import Tensor
 
-from contrastlab import divergences
+from contrastlab.scores import divergences
 
 DTYPES = [torch.float32, torch.float64]
 EVERY = [*map(divergences.get, divergences.names()), divergences.tsallis(1.5), divergences.tsallis(2)]

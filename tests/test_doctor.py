@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from contrastlab import __main__, data, doctor
-from contrastlab.errors import MissingDataError
-from contrastlab.pretrain.schedule import precision
+from contrastlab import __main__, data
+from contrastlab.support import doctor
+from contrastlab.support.errors import MissingDataError
+from contrastlab.train.schedule import precision
 
 
 def report(*given: object, **more: object) -> str:

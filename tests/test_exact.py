@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from contrastlab import divergences
-from contrastlab.errors import ArgumentError
-from contrastlab.theory import exact
+from contrastlab.information import exact
+from contrastlab.scores import divergences
+from contrastlab.support.errors import ArgumentError
 
 
 def table(seed: int, n: int = 3, m: int = 4) -> exact.Joint:

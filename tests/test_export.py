@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from contrastlab import encoders
-from contrastlab.errors import CorruptFileError, MissingDataError
+from contrastlab.support.errors import CorruptFileError, MissingDataError
 from contrastlab.views import Augmented, Split
 from made_runs import equal
 

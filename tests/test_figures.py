@@ -9,7 +9,7 @@ import pytest
 
 from contrastbook import figures
 from contrastbook.figures import widgets
-from contrastlab import divergences
+from contrastlab.scores import divergences
 
 
 def said(figure: go.Figure | go.Frame) -> str:

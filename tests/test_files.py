@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from contrastlab import checksums, files
-from contrastlab.checkpoint import Artefact
-from contrastlab.errors import CorruptFileError, StorageError
+from contrastlab.support import checksums, files
+from contrastlab.support.errors import CorruptFileError, StorageError
+from contrastlab.train.checkpoint import Artefact
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([1, 2])}
 VALUES = {"step": 3, "text": "checksum", "nested": {"checksum": "0" * 64}}

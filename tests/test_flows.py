@@ -9,7 +9,7 @@ from zuko.flows import Flow
 
 from contrastbook.theory import flows
 from contrastbook.theory.flows import fit, log_von_mises_fisher, real_nvp, stereographic, von_mises_fisher
-from contrastlab.errors import NonFiniteLossError
+from contrastlab.support.errors import NonFiniteLossError
 
 PRIORS = ("gaussian", "uniform")
 

@@ -11,12 +11,13 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from contrastlab import __main__, data, encoders, methods, papers, report, reproduce, results, tasks
-from contrastlab.data.augmentations import augmentation
-from contrastlab.encoders import foreign
-from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError
-from contrastlab.reproduce import exchange
+from contrastlab import __main__, data, encoders, methods, papers, tables, tasks
+from contrastlab.pictures import foreign_networks as foreign
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.items import fingerprint
 from contrastlab.settings import LinearProbe, Settings
+from contrastlab.support.errors import ArgumentError, CorruptFileError, NotApplicableError
+from contrastlab.tables import exchange, report, results
 from made_runs import equal, generator, quiet, refused, unchanged
 
 needs_timm = pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed (extra vit)")
@@ -116,7 +117,7 @@ def test_any_network_is_scored_as_a_loop_scores_it_beside_itself_untrained(shape
     assert repr(scored).startswith(f"linear accuracy: {scored.encoder.metrics['linear']:.2f} ± ")
     for each in scored:
         assert results.read(results.save(each, tmp_path)) == each
-        assert each.provenance.data_fingerprint == data.items.fingerprint(shapes)
+        assert each.provenance.data_fingerprint == fingerprint(shapes)
         assert each.half_widths.keys() == each.metrics.keys()
     score: Callable[..., object] = lambda *given: tasks.score(*given, settings=FEW)  # noqa: E731
     refused(
@@ -164,14 +165,14 @@ def test_the_command_scores_a_file_and_its_floor(tmp_path, monkeypatch, capsys) 
 
 
 @pytest.fixture(scope="module")
-def trained(shapes, tmp_path_factory) -> Callable[..., reproduce.Run]:
+def trained(shapes, tmp_path_factory) -> Callable[..., tables.Run]:
     root = tmp_path_factory.mktemp("runs")
 
-    def train(name: str, **changes: object) -> reproduce.Run:
+    def train(name: str, **changes: object) -> tables.Run:
         settings = papers.plan("ring", 1).settings("shapes", name, "smoke")
         settings = settings.override(epochs=1, batch_size=16, train_images=16, test_images=8, **changes)
         recipe = methods.get(name).override(settings.overrides | {"negatives.k": 8})
-        run = reproduce.Run(recipe, settings, shapes, 0, root)
+        run = tables.Run(recipe, settings, shapes, 0, root)
         run.train(log=quiet)
         return run
 

@@ -10,7 +10,8 @@ import pandas as pd
 from PIL import Image
 
 from contrastbook.evidence import claims
-from contrastlab import papers, report
+from contrastlab import papers
+from contrastlab.tables import report
 from test_report import FULL, PLAN, entry, result
 
 LAPTOP = [result(r.method, seed, r.metrics["linear"], profile="laptop") for seed in range(8) for r in FULL[::3]]

@@ -9,7 +9,7 @@ from scipy.stats import ncx2, norm
 from sklearn.isotonic import IsotonicRegression
 
 from contrastbook.theory import gaussians
-from contrastlab.theory.toys import JointGaussian
+from contrastlab.information.toys import JointGaussian
 
 MI = gaussians.information()
 

@@ -9,7 +9,7 @@ import pytest
 
 import golden
 from contrastlab import methods, negatives
-from contrastlab.errors import MissingDataError
+from contrastlab.support.errors import MissingDataError
 
 STORED = golden.read()
 SOURCES = golden.sources_of(STORED)

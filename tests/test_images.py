@@ -17,11 +17,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from contrastbook.made import shapes
-from contrastlab import data, errors
-from contrastlab.data import ImageSet, Splits, StreamedImages, image_readers, limits, parquet
-from contrastlab.data.items import balanced_subset, hold_out
-from contrastlab.data.pictures import decode, square
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+from contrastlab import data
+from contrastlab.data import ImageSet, Splits, StreamedImages
+from contrastlab.domains import sets
+from contrastlab.pictures import limits, parquet
+from contrastlab.pictures import readers as image_readers
+from contrastlab.pictures.items import balanced_subset, hold_out
+from contrastlab.pictures.sets import decode, square
+from contrastlab.support import errors
+from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 from made_files import encoded, write_parquet
 from made_runs import generator
 
@@ -577,7 +581,7 @@ def test_tinyimagenet_is_read_as_its_authors_pack_it(tmp_path: Path) -> None:
     assert splits.test.labels.tolist() == [1, 0]  # by the annotations, not by the order of the files
     assert splits.train.classes == ("n01", "n02")
     (base / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn77\n")
-    data._read_row.cache_clear()
+    sets._read_row.cache_clear()
     with pytest.raises(MissingDataError, match="lacks the synset n77"):
         data.load("tinyimagenet", tmp_path)
 

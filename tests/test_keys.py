@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import clusters, methods
-from contrastlab.errors import ArgumentError
+from contrastlab import methods
 from contrastlab.keys import KeyQueue, MemoryBank, Prototypes, Setup, base, momentum_update
 from contrastlab.keys.stored import in_groups, local_groups
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain import loop
-from contrastlab.pretrain.learner import Learner
+from contrastlab.scores import clusters
 from contrastlab.settings import Settings
+from contrastlab.support.errors import ArgumentError
+from contrastlab.train import loop
+from contrastlab.train.learner import Learner
 from made_runs import equal, generator
 
 
@@ -206,7 +207,7 @@ def test_groups_that_cannot_be_shared_out_and_a_batch_of_one_are_refused(monkeyp
 def test_a_run_is_watched_against_its_bank_where_it_has_one(pictures, tiny, shrink, monkeypatch) -> None:
     made: list[Learner] = []
     seen: list[Tensor] = []
-    measure = loop.tasks.nearest_neighbour
+    measure = loop.representations.nearest_neighbour
 
     def learner(*args, **options) -> Learner:
         made.append(Learner(*args, **options))
@@ -217,7 +218,7 @@ def test_a_run_is_watched_against_its_bank_where_it_has_one(pictures, tiny, shri
         return measure(rows, *others)
 
     monkeypatch.setattr(loop, "Learner", learner)
-    monkeypatch.setattr(loop.tasks, "nearest_neighbour", nearest)
+    monkeypatch.setattr(loop.representations, "nearest_neighbour", nearest)
     for name in ("ring/cmc", "ring/moco"):
         recipe = shrink(methods.get(name))
         loop.pretrain(recipe, tiny.override(knn_every=1, epochs=1), pictures(48), pictures(16), log=lambda line: None)

@@ -8,13 +8,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from contrastbook.figures import architecture
-from contrastlab import encoders, errors, papers, tasks
+from contrastlab import encoders, papers, tasks
 from contrastlab.data import Splits
-from contrastlab.data.augmentations import augmentation
-from contrastlab.encoders import networks
+from contrastlab.pictures import encoder as encoder_module
+from contrastlab.pictures import networks
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.linear import layer_features, layers_sgd, mlp
 from contrastlab.settings import LayerProbe, LinearProbe, Settings
+from contrastlab.support import errors
 from contrastlab.tasks import Layers
-from contrastlab.tasks.linear import layer_features, layers_sgd, mlp
 from contrastlab.views import Split
 from made_runs import generator, unchanged
 
@@ -82,16 +84,16 @@ def test_values_of_the_probes_are_those_of_the_released_code() -> None:
     with torch.no_grad():
         made = encoders.pooled_layers(pair, (torch.randn(1, 1, 224, 224), torch.randn(1, 2, 224, 224)), names)
     assert [made[name].shape[1] for name in names] == [9600, 9216, 9600, 9600, 9216]
-    assert [encoders.encoder.side_within(c, 55, 9600) for c in (96, 256, 384, 384, 256)] == [10, 6, 5, 5, 6]
-    assert encoders.encoder.side_within(20000, 7, 9600) == 1
-    assert encoders.encoder.side_within(8, 4, 9600) == 4
+    assert [encoder_module.side_within(c, 55, 9600) for c in (96, 256, 384, 384, 256)] == [10, 6, 5, 5, 6]
+    assert encoder_module.side_within(20000, 7, 9600) == 1
+    assert encoder_module.side_within(8, 4, 9600) == 4
 
 
 def test_a_layer_is_what_the_network_computes_there() -> None:
     encoder = encoders.build("half_alexnet64", stem="cifar", in_channels=3, dim=8).eval()
     x = torch.randn(3, 3, 32, 32)
     with torch.no_grad():
-        made = encoders.encoder.layer_outputs(encoder, x, ("conv2", "conv5", "fc7"))
+        made = encoder_module.layer_outputs(encoder, x, ("conv2", "conv5", "fc7"))
         slow = encoder.backbone[1](encoder.backbone[0](x))
         torch.testing.assert_close(made["conv2"], slow)
         for block in list(encoder.backbone)[2:]:

@@ -5,7 +5,8 @@ import pytest
 from contrastbook.made import SOURCES
 from contrastlab import data
 from contrastlab.data import Source
-from contrastlab.errors import UnknownNameError
+from contrastlab.domains import sets
+from contrastlab.support.errors import UnknownNameError
 
 
 class Entry:
@@ -19,8 +20,8 @@ def test_generated_sets_are_registered_and_another_package_adds_its_own(monkeypa
     assert set(SOURCES) <= set(data.names())
     kinds = {"image", "annotated image", "clip", "scene", "sentence", "waveform"}
     assert {data.modality_of(name) for name in SOURCES} == kinds
-    monkeypatch.setattr(data, "entry_points", lambda group: [Entry()] if group == "contrastlab.data" else [])
-    data._sources.cache_clear()
+    monkeypatch.setattr(sets, "entry_points", lambda group: [Entry()] if group == "contrastlab.data" else [])
+    sets._sources.cache_clear()
     try:
         assert "zeros" in data.names()
         assert "shapes" not in data.names()
@@ -29,4 +30,4 @@ def test_generated_sets_are_registered_and_another_package_adds_its_own(monkeypa
         with pytest.raises(UnknownNameError, match="unknown data set 'shapes'"):
             data.load("shapes")
     finally:
-        data._sources.cache_clear()
+        sets._sources.cache_clear()

@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from contrastlab import data, keys, methods, negatives, objectives, papers, positives, results, views
-from contrastlab.choices import Part
-from contrastlab.errors import ArgumentError, NotApplicableError
-from contrastlab.methods.recipe import foreign_code
-from contrastlab.pretrain import pretrain
-from contrastlab.pretrain.learner import Learner
-from contrastlab.schedules import Linear
+from contrastlab import data, keys, methods, negatives, objectives, papers, positives, views
+from contrastlab.recipe import foreign_code
+from contrastlab.scores.choices import Part
+from contrastlab.scores.schedules import Linear
+from contrastlab.support.errors import ArgumentError, NotApplicableError
+from contrastlab.tables import results
+from contrastlab.train import pretrain
+from contrastlab.train.learner import Learner
 from contrastlab.views import Augmented, Flow, Frames, Jigsaw, Offset, Split
 from made_runs import generator, quiet
 

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastlab import methods
-from contrastlab.candidates import Candidates, Chosen
-from contrastlab.errors import ArgumentError
 from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Negatives, Ring, Uniform, edges
 from contrastlab.objectives import ABSENT, InfoNCE, Scores, info_nce
-from contrastlab.ranks import ring_indices
-from contrastlab.schedules import Linear
+from contrastlab.scores.candidates import Candidates, Chosen
+from contrastlab.scores.ranks import ring_indices
+from contrastlab.scores.schedules import Linear
+from contrastlab.support.errors import ArgumentError
 
 Table = list[list[int]]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from contrastlab import data, papers, results
-from contrastlab.errors import ContrastLabError, UnknownNameError
-from contrastlab.reproduce import notebook
+from contrastlab import data, papers
+from contrastlab.support.errors import ContrastLabError, UnknownNameError
+from contrastlab.tables import notebook, results
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "nbs").glob("*.py"))

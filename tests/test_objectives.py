@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab import divergences
-from contrastlab.errors import ArgumentError
 from contrastlab.objectives import (
     ABSENT,
     FMICL,
@@ -28,6 +26,8 @@ from contrastlab.objectives import (
     row_logsumexp,
 )
 from contrastlab.positives import Joint
+from contrastlab.scores import divergences
+from contrastlab.support.errors import ArgumentError
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 TEMPERATURES = [1.0, 0.07, 0.01]

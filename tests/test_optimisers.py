@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from contrastlab import methods
-from contrastlab.data.modalities import MODALITIES
-from contrastlab.pretrain import loop, pretrain
-from contrastlab.pretrain.schedule import learning_rate, optimiser
+from contrastlab.domains.modalities import MODALITIES
 from contrastlab.settings import Settings
+from contrastlab.train import loop, pretrain
+from contrastlab.train.schedule import learning_rate, optimiser
 from made_runs import equal, resumed
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from contrastlab import data, methods, papers
-from contrastlab.data.augmentations import AUGMENTATIONS, augmentation
-from contrastlab.errors import NotApplicableError
+from contrastlab.pictures.augmentations import AUGMENTATIONS, augmentation
 from contrastlab.settings import Settings
+from contrastlab.support.errors import NotApplicableError
 from contrastlab.views import Channels, Split
 
 PLANS = papers.plans()
@@ -102,7 +102,7 @@ def test_a_table_says_which_kinds_of_data_it_pre_trains_on(dataset: str) -> None
 def test_no_table_pre_trains_on_annotated_pictures_and_each_of_them_says_what_it_is() -> None:
     assert {kind for plan in ALL for kind in plan.modalities} == {"image", "scene", "clip", "waveform", "sentence"}
     for name, row in data.PUBLISHED.items():
-        assert (data.modality_of(name) == "annotated image") == row["read"].startswith("annotated."), name
+        assert (data.modality_of(name) == "annotated image") == row["read"].startswith("domains.detection."), name
     assert data.modality_of("annotated:pictures.json") == "annotated image"
     for name in ("shapes", "silhouettes", "rooms", "clips", "voices", "grammar"):
         assert data.load(name, n_train=20, n_test=20).pretrain.modality == data.modality_of(name)

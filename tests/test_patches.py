@@ -10,14 +10,15 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab import data, encoders, errors, keys, methods, negatives, objectives
-from contrastlab.data.augmentations import augmentation
-from contrastlab.data.loading import Crops, batches
+from contrastlab import data, encoders, keys, methods, negatives, objectives
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain import pretrain
-from contrastlab.pretrain.learner import Learner
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.loading import Crops, batches
 from contrastlab.settings import Settings
+from contrastlab.support import errors
+from contrastlab.train import pretrain
+from contrastlab.train.learner import Learner
 from contrastlab.views import Augmented, Jigsaw, Offset, Split
 from contrastlab.views.base import crop_options
 from contrastlab.views.images import cell_and_patch, cut

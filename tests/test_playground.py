@@ -18,13 +18,15 @@ from contrastbook import figures
 from contrastbook.figures import playground
 from contrastbook.figures.playground import CHOICES, PRESETS, STOPS, State
 from contrastbook.figures.playground_data import source
-from contrastlab import divergences, errors, keys, methods, negatives, objectives, positives, schedules, views
-from contrastlab.candidates import Candidates
+from contrastlab import keys, methods, negatives, objectives, positives, scores, views
+from contrastlab.information import exact
 from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
-from contrastlab.theory import exact
+from contrastlab.scores import divergences, schedules
+from contrastlab.scores.candidates import Candidates
+from contrastlab.support import errors
 
-NAMED = (keys, methods, negatives, objectives, positives, schedules, views)  # by the Python on the page
+NAMED = (keys, methods, negatives, objectives, positives, scores, views)  # by the Python on the page
 MODULES = {module.__name__.rpartition(".")[2]: module for module in NAMED}
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>playground</title>
 <style>article {{ max-width: 701px; margin: auto }}</style><body><article>{}</article>

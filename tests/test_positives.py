@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from contrastlab.candidates import Candidates, Chosen
 from contrastlab.negatives import Ball, BatchRandom
 from contrastlab.objectives import ABSENT
 from contrastlab.positives import Neighbours, One, SameCluster
-from contrastlab.schedules import Linear
+from contrastlab.scores.candidates import Candidates, Chosen
+from contrastlab.scores.schedules import Linear
 
 NONE = Chosen(None)
 

@@ -20,16 +20,23 @@ import torch
 from torch import Tensor
 from torch.optim import lr_scheduler
 
-from contrastlab import checkpoint, files, keys, methods, reproduce
-from contrastlab.data import ImageSet, loading
-from contrastlab.errors import ArgumentError, CorruptFileError, NonFiniteLossError, NotApplicableError, StorageError
+from contrastlab import keys, methods, tables
+from contrastlab.data import ImageSet
 from contrastlab.keys import InBatch
-from contrastlab.pretrain import Speed, Trained, loop, pretrain, progress
-from contrastlab.pretrain.learner import Learner, Step
-from contrastlab.pretrain.progress import bottleneck
-from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops, warnings_only
+from contrastlab.pictures import fitting, linear, loading, representations
 from contrastlab.settings import Settings
-from contrastlab.tasks import fitting, linear, representations
+from contrastlab.support import files
+from contrastlab.support.errors import (
+    ArgumentError,
+    CorruptFileError,
+    NonFiniteLossError,
+    NotApplicableError,
+    StorageError,
+)
+from contrastlab.train import Speed, Trained, checkpoint, loop, pretrain, progress
+from contrastlab.train.learner import Learner, Step
+from contrastlab.train.progress import bottleneck
+from contrastlab.train.schedule import cpu_fabric, learning_rate, plateau_drops, warnings_only
 from made_runs import equal, generator, quiet, resumed
 
 CLOCK = {"seconds", "images_per_s", "waiting"}
@@ -553,7 +560,7 @@ def test_fabric_warns_and_says_nothing_else(capfd, caplog, monkeypatch) -> None:
         lightning_fabric.Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
         assert "Automatic Mixed Precision" in capfd.readouterr().err  # what it says by itself
         cpu_fabric("bf16-mixed")
-        reproduce.Execution(accelerator="cpu").fabric("bf16-mixed")
+        tables.Execution(accelerator="cpu").fabric("bf16-mixed")
         assert "Mixed" not in "".join(capfd.readouterr())
         assert logger.level == logging.INFO
         with warnings_only():

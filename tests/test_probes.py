@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import encoders, ranks, tasks
+from contrastlab import encoders, tasks
 from contrastlab.data import ImageSet, Splits
-from contrastlab.data.augmentations import augmentation
-from contrastlab.errors import ArgumentError, NotApplicableError
+from contrastlab.pictures import fitting, linear, representations
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.scores import ranks
 from contrastlab.settings import LinearProbe, Settings
-from contrastlab.tasks import fitting, linear, representations
+from contrastlab.support.errors import ArgumentError, NotApplicableError
 from contrastlab.views import Augmented, Split
 from made_runs import generator, spread_batch_norms, unchanged
 

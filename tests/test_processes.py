@@ -18,13 +18,17 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from contrastlab import checkpoint, clusters, data, methods, ranks, reproduce, results, tasks
-from contrastlab.data import ImageSet, coco
-from contrastlab.errors import ArgumentError, DeviceError
-from contrastlab.pretrain import loop, pretrain, progress
-from contrastlab.reproduce import execution, jobs
+from contrastlab import data, methods, tables, tasks
+from contrastlab.data import ImageSet
+from contrastlab.domains.detection import coco
+from contrastlab.domains.detection import task as training
+from contrastlab.pictures import representations
+from contrastlab.scores import clusters, ranks
 from contrastlab.settings import Settings
-from contrastlab.tasks.dense import training
+from contrastlab.support.errors import ArgumentError, DeviceError
+from contrastlab.tables import execution, results
+from contrastlab.tables import pool as jobs
+from contrastlab.train import checkpoint, loop, pretrain, progress
 from contrastlab.views import Channels
 from made_runs import generator, quiet
 
@@ -39,9 +43,9 @@ def plateau(fabric: Fabric, folder: Path) -> dict[str, Any]:
         patience=1, drops=2, milestones=(), knn_every=1,
     )  # fmt: skip
     looked: list[int] = []
-    measure = tasks.nearest_neighbour
+    measure = representations.nearest_neighbour
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tasks, "nearest_neighbour", lambda *given: looked.append(1) or measure(*given))
+        patch.setattr(representations, "nearest_neighbour", lambda *given: looked.append(1) or measure(*given))
         made = pretrain(methods.get("vince/ball").override(FEW), how, few.pretrain, few.test, fabric=fabric, log=quiet)
     weights = torch.cat([p.detach().flatten() for p in made.encoders.parameters()])
     curve = {name: [row[name] for row in made.history] for name in ("nn1", "lr")}
@@ -131,20 +135,21 @@ TABLE = """
 import os, shutil, subprocess, sys
 from pathlib import Path
 from unittest.mock import patch
-import contrastlab.pretrain.loop as loop
+import contrastlab.train.loop as loop
 from contrastlab import papers
-from contrastlab.errors import NotApplicableError
-from contrastlab.reproduce import Execution, Run, tables
-from contrastlab.tasks.linear import Linear
+from contrastlab.support.errors import NotApplicableError
+from contrastlab.tables import Execution, Run, fill
+from contrastlab.pictures.linear import Linear
 
 out, rank = Path(sys.argv[1]), os.environ.get("LOCAL_RANK", "0")
 if "LOCAL_RANK" not in os.environ:  # another program computes ring/iring
     plan = papers.plan("ring", "1")
-    cell, = tables.cells(plan, "shapes", ["ring/iring"], [0], "smoke", "all")
+    cell, = fill.cells(plan, "shapes", ["ring/iring"], [0], "smoke", "all")
     own, _ = cell.data(Execution(out_dir=out, accelerator="cpu"))
     with patch("contrastlab.keys.world", return_value=(0, 2)):
         lock = Run(cell.recipe, cell.settings, own, 0, out).folder.with_suffix(".lock")
-    script = "import pathlib, sys, time\\nfrom contrastlab import files\\nheld = files.lock(pathlib.Path(sys.argv[1]))"
+    script = "import pathlib, sys, time\\n"
+    script += "from contrastlab.support import files\\nheld = files.lock(pathlib.Path(sys.argv[1]))"
     script += "\\nprint(1, flush=True)\\nwhile not pathlib.Path(sys.argv[2]).exists():\\n    time.sleep(0.1)"
     other = subprocess.Popen([sys.executable, "-c", script, str(lock), str(out / "free")], stdout=subprocess.PIPE)
     other.stdout.readline()
@@ -207,15 +212,15 @@ def test_processes_wait_longer_than_a_task_takes_and_never_on_apple_s_device(mon
     made: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Fabric, "launch", lambda fabric: made.append(fabric))
-        reproduce.Execution(accelerator="cpu", devices=2).fabric()
-        reproduce.Execution(accelerator="cpu", devices=1).fabric()
+        tables.Execution(accelerator="cpu", devices=2).fabric()
+        tables.Execution(accelerator="cpu", devices=1).fabric()
     two, one = made
     assert two.strategy._timeout == execution.COLLECTIVE_TIMEOUT
     assert execution.COLLECTIVE_TIMEOUT.days > 1
     assert not hasattr(one.strategy, "_timeout")
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert reproduce.Execution().fabric().device.type == "cpu"
+    assert tables.Execution().fabric().device.type == "cpu"
 
 
 def test_a_process_that_waits_for_other_machines_says_so_and_hears_signals(monkeypatch, capsys) -> None:
@@ -223,7 +228,7 @@ def test_a_process_that_waits_for_other_machines_says_so_and_hears_signals(monke
     both, within = (signal.SIGINT, signal.SIGTERM), []
     before = [signal.getsignal(each) for each in both]
     monkeypatch.setattr(Fabric, "launch", lambda fabric: within.extend(map(signal.getsignal, both)))
-    reproduce.Execution(accelerator="cpu", num_nodes=2, strategy="ddp").fabric()
+    tables.Execution(accelerator="cpu", num_nodes=2, strategy="ddp").fabric()
     assert within == [signal.SIG_DFL, signal.SIG_DFL]  # a handler would be called when the waiting has an end
     assert "waits for all 2 machines" in capsys.readouterr().out
     assert [signal.getsignal(each) for each in both] == before
@@ -232,7 +237,7 @@ def test_a_process_that_waits_for_other_machines_says_so_and_hears_signals(monke
 def test_workers_are_refused_where_too_few_files_may_be_open(monkeypatch) -> None:
     monkeypatch.setattr(jobs.resource, "getrlimit", lambda of: (64, 64))
     with pytest.raises(ArgumentError, match=r"^jobs=2: accepted is 1 where at most 64 files may be open \(ulimit -n\)"):
-        jobs._local([], reproduce.Execution(), 2, quiet)
+        jobs._local([], tables.Execution(), 2, quiet)
 
 
 @pytest.mark.parametrize(
@@ -244,8 +249,8 @@ def test_each_worker_has_a_gpu_of_those_that_this_process_may_use(named, expecte
     if named is not None:
         monkeypatch.setenv(jobs.VISIBLE, named)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert jobs.visible_devices(reproduce.Execution()) == expected
-    assert jobs.visible_devices(reproduce.Execution(accelerator="cpu")) == []
+    assert jobs.visible_devices(tables.Execution()) == expected
+    assert jobs.visible_devices(tables.Execution(accelerator="cpu")) == []
 
 
 def test_a_worker_names_its_gpu_before_anything_asks_cuda(monkeypatch) -> None:
@@ -259,7 +264,7 @@ def test_a_worker_names_its_gpu_before_anything_asks_cuda(monkeypatch) -> None:
     for name in ("is_available", "device_count", "init"):
         monkeypatch.setattr(torch.cuda, name, lambda: pytest.fail("CUDA has read which devices there are"))
     try:
-        jobs._begin(None, Numbers(), reproduce.Execution(), ["4", "5"], None)
+        jobs._begin(None, Numbers(), tables.Execution(), ["4", "5"], None)
     finally:
         signal.signal(signal.SIGINT, before)
     assert os.environ[jobs.VISIBLE] == "5"
@@ -372,7 +377,7 @@ def test_a_signal_that_a_launcher_repeats_is_one_and_a_later_one_interrupts(monk
 def test_a_decoder_lives_through_the_signals_of_its_group(number) -> None:
     from torch.utils.data import DataLoader
 
-    from contrastlab.data import loading
+    from contrastlab.pictures import loading
 
     loader = iter(DataLoader(range(64), num_workers=1, prefetch_factor=1, worker_init_fn=loading._leave_signals))
     first = int(next(loader))

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from contrastbook.evidence import claims
-from contrastlab import results
+from contrastlab.tables import results
 
 ROOT = Path(__file__).parents[1] / "results"
 

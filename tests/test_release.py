@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from contrastlab import __main__, papers, report, results, shipped
-from contrastlab.errors import CorruptFileError
-from contrastlab.reproduce import notebook
+from contrastlab import __main__, papers
+from contrastlab.support import shipped
+from contrastlab.support.errors import CorruptFileError
+from contrastlab.tables import notebook, report, results
 
 ROOT = Path(__file__).parents[1]
 ENTRY = next(entry for entry in papers.catalogue() if entry.name == "ring/table1")

@@ -6,9 +6,10 @@ import statistics
 import pytest
 
 from contrastlab import __main__ as command
-from contrastlab import files, papers, reproduce, results, shipped
-from contrastlab.errors import NotApplicableError
-from contrastlab.reproduce import replays
+from contrastlab import papers, tables
+from contrastlab.support import files, shipped
+from contrastlab.support.errors import NotApplicableError
+from contrastlab.tables import replays, results
 from made_runs import quiet
 
 STORED = results.find(shipped.folder("results"), table="ring/table1", dataset="plain_shapes", profile="first")
@@ -19,8 +20,8 @@ def cell(tmp_path_factory) -> results.Result:
     plan = papers.plan("ring", 1)
     ((name, column),) = plan.select("plain_shapes").items()
     given = plan.settings("plain_shapes", "ring/ir", "smoke", column).override(epochs=1, lr=0.02)  # not the plan's
-    execution = reproduce.Execution(out_dir=tmp_path_factory.mktemp("runs"), read_also=(), accelerator="cpu")
-    made = reproduce.Cell(plan, name, column, "ring/ir", 5, "smoke", given).run(execution, log=quiet)
+    execution = tables.Execution(out_dir=tmp_path_factory.mktemp("runs"), read_also=(), accelerator="cpu")
+    made = tables.Cell(plan, name, column, "ring/ir", 5, "smoke", given).run(execution, log=quiet)
     assert isinstance(made, results.Result)
     return made
 

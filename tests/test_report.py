@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from contrastlab import methods, papers, report, results, tasks
-from contrastlab.errors import ArgumentError, ContrastLabError, UnknownNameError
-from contrastlab.report import Unavailable
+from contrastlab import methods, papers, tasks
+from contrastlab.support.errors import ArgumentError, ContrastLabError, UnknownNameError
+from contrastlab.tables import report, results
+from contrastlab.tables.report import Unavailable
 from made_runs import refused
 
 PLAN = papers.plan("ring", 1)

@@ -19,17 +19,20 @@ from PIL import Image
 from torch.utils.data import TensorDataset
 
 from contrastlab import __main__ as command
-from contrastlab import checksums, data, encoders, errors, files, methods, negatives, papers, reproduce, results, tasks
-from contrastlab.checkpoint import runs
-from contrastlab.data.modalities import modality
-from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError, UnknownNameError
-from contrastlab.pretrain import Speed, pretrain
-from contrastlab.pretrain.learner import Learner
-from contrastlab.report import Reports, Unavailable
-from contrastlab.reproduce import jobs, notebook, run, tables
-from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.run import BusyError
-from contrastlab.tasks.base import Task
+from contrastlab import data, encoders, methods, negatives, papers, tables, tasks
+from contrastlab.domains.modalities import modality
+from contrastlab.pictures.items import fingerprint
+from contrastlab.pictures.task import Task
+from contrastlab.support import checksums, errors, files
+from contrastlab.support.errors import ArgumentError, CorruptFileError, NotApplicableError, UnknownNameError
+from contrastlab.tables import fill, notebook, results, run
+from contrastlab.tables import pool as jobs
+from contrastlab.tables.cells import Cell
+from contrastlab.tables.report import Reports, Unavailable
+from contrastlab.tables.run import BusyError
+from contrastlab.train import Speed, pretrain
+from contrastlab.train.checkpoint import runs
+from contrastlab.train.learner import Learner
 from made_runs import LOCAL, equal, quiet, resumed
 
 PLAN = papers.plan("ring", 1)
@@ -40,8 +43,8 @@ def cell_of(method: str, dataset: str = "shapes", plan=PLAN, seed: int = 0, prof
     return Cell(plan, name, column, plan.resolve(method), seed, profile)
 
 
-def here(out: Path, **where) -> reproduce.Execution:
-    return reproduce.Execution(out_dir=out, **{"read_also": (), "accelerator": "cpu", **where})
+def here(out: Path, **where) -> tables.Execution:
+    return tables.Execution(out_dir=out, **{"read_also": (), "accelerator": "cpu", **where})
 
 
 def compute(method: str, out: Path, *, dataset: str = "shapes", plan=PLAN, seed: int = 0, profile="smoke", **where):
@@ -50,7 +53,7 @@ def compute(method: str, out: Path, *, dataset: str = "shapes", plan=PLAN, seed:
 
 
 def table(out: Path, dataset: str = "shapes", **options):
-    return reproduce.table("ring", 1, dataset, **{**LOCAL, "out_dir": out, "log": quiet, **options})
+    return tables.table("ring", 1, dataset, **{**LOCAL, "out_dir": out, "log": quiet, **options})
 
 
 def forbid_training(monkeypatch) -> None:
@@ -134,7 +137,7 @@ def test_an_artefact_gives_the_encoders_back(few, tmp_path) -> None:
     assert [net.in_channels for net in nets] == [1, 2]
     assert not any(module.training for module in nets.modules())
     again = cell_of("cmc")
-    run_ = reproduce.Run(again.recipe, again.settings, again.data(here(tmp_path))[0], 0, tmp_path)
+    run_ = tables.Run(again.recipe, again.settings, again.data(here(tmp_path))[0], 0, tmp_path)
     assert (run_.artefact.finished, run_.folder) == (True, folder)
     state = run_.encoders().state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in nets.state_dict().items())
@@ -174,7 +177,7 @@ def test_the_hash_of_a_run_covers_what_decides_its_encoders(few, pictures) -> No
     recipe = methods.get("ring/ir").override(settings.overrides)
 
     def hash_(recipe=recipe, settings=settings, splits=splits, seed=0) -> str:
-        return reproduce.Run(recipe, settings, splits, seed).hash
+        return tables.Run(recipe, settings, splits, seed).hash
 
     same = [
         hash_(recipe=dataclasses.replace(recipe, name="x/y", label="y", note="z")),
@@ -207,7 +210,7 @@ def test_a_stored_cell_of_other_data_settings_or_seed_is_not_this_one(few, tmp_p
     assert there(seed=1) is None
     assert there(profile="laptop") is None
     assert there(dataset="cifar10") is None
-    assert data.items.fingerprint(other) != data.items.fingerprint(splits)
+    assert fingerprint(other) != fingerprint(splits)
 
 
 def test_without_resume_a_stored_cell_is_computed_anew(few, tmp_path, monkeypatch) -> None:
@@ -273,7 +276,7 @@ def test_a_result_says_which_precision_it_was_trained_in(few, tmp_path, monkeypa
     settings = {**PLAN.protocol.settings, "precision": "auto"}
     plan = PLAN.model_copy(update={"protocol": PLAN.protocol.model_copy(update={"settings": settings})})
     for supported, precision in ((True, "bf16-mixed"), (False, "32-true")):
-        monkeypatch.setattr("contrastlab.pretrain.schedule._cpu_has_bf16", lambda answer=supported: answer)
+        monkeypatch.setattr("contrastlab.train.schedule._cpu_has_bf16", lambda answer=supported: answer)
         done, _ = compute("ir", tmp_path / precision, plan=plan)
         assert done.precision == precision
         assert done.settings["precision"] == "auto"
@@ -313,7 +316,7 @@ def test_a_column_whose_data_are_missing_says_so_and_the_others_are_filled(few, 
 
 
 def test_a_task_that_does_not_fit_the_modality_is_unavailable(few, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(reproduce.Cell, "task", property(lambda self: _Deaf()))
+    monkeypatch.setattr(tables.Cell, "task", property(lambda self: _Deaf()))
     done, _ = compute("ir", tmp_path)
     assert isinstance(done, Unavailable)
     assert "hearing is a task for waveforms; shapes has images" in done.reason
@@ -400,8 +403,8 @@ def test_a_table_that_is_asked_to_stop_leaves_checkpoints_and_no_process(sign, t
 def test_a_script_without_a_guard_is_told_of_it(tmp_path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text("""
-from contrastlab import reproduce
-reproduce.table("ring", 1, "digits", rows="ir,moco", profile="smoke", jobs=2, references_too=False, read_also=())
+from contrastlab import tables
+tables.table("ring", 1, "digits", rows="ir,moco", profile="smoke", jobs=2, references_too=False, read_also=())
 """)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path)
     assert done.stderr.strip().splitlines()[-1].endswith("if __name__ == '__main__':; jobs=1 needs no worker")
@@ -425,9 +428,9 @@ def test_a_killed_process_leaves_no_lock(tmp_path) -> None:
 
 
 def test_a_cell_that_another_process_computes_comes_last(few, tmp_path, monkeypatch) -> None:
-    chosen = tables.cells(PLAN, "shapes", ["ring/ir", "ours/random"], [0], "smoke")
+    chosen = fill.cells(PLAN, "shapes", ["ring/ir", "ours/random"], [0], "smoke")
     order = []
-    compute_ = reproduce.Cell.run
+    compute_ = tables.Cell.run
 
     def watch(self, where, *, wait=True, log):
         if self.method == "ring/ir" and not wait:
@@ -435,7 +438,7 @@ def test_a_cell_that_another_process_computes_comes_last(few, tmp_path, monkeypa
         order.append((self.method, wait))
         return compute_(self, where, wait=wait, log=log)
 
-    monkeypatch.setattr(reproduce.Cell, "run", watch)
+    monkeypatch.setattr(tables.Cell, "run", watch)
     done = jobs.run(chosen, here(tmp_path), workers=1, log=quiet)
     assert order == [("ours/random", False), ("ring/ir", True)]
     assert set(done) == set(chosen)
@@ -444,15 +447,15 @@ def test_a_cell_that_another_process_computes_comes_last(few, tmp_path, monkeypa
 def test_jobs_are_one_a_core_or_a_device_and_no_more_than_cells(monkeypatch) -> None:
     monkeypatch.delenv("CONTRASTLAB_JOBS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
-    assert jobs.workers("auto", reproduce.Execution(), 50) == 6
-    assert jobs.workers("auto", reproduce.Execution(), 4) == 4
-    assert jobs.workers(3, reproduce.Execution(), 50) == 3
-    assert jobs.workers("auto", reproduce.Execution(devices=2), 50) == 1
+    assert jobs.workers("auto", tables.Execution(), 50) == 6
+    assert jobs.workers("auto", tables.Execution(), 4) == 4
+    assert jobs.workers(3, tables.Execution(), 50) == 3
+    assert jobs.workers("auto", tables.Execution(devices=2), 50) == 1
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert jobs.workers("auto", reproduce.Execution(), 50) == 2
-    assert jobs.workers("auto", reproduce.Execution(accelerator="cpu"), 50) == 6
+    assert jobs.workers("auto", tables.Execution(), 50) == 2
+    assert jobs.workers("auto", tables.Execution(accelerator="cpu"), 50) == 6
     monkeypatch.setenv("CONTRASTLAB_JOBS", "1")
-    assert jobs.workers("auto", reproduce.Execution(), 50) == 1
+    assert jobs.workers("auto", tables.Execution(), 50) == 1
 
 
 @pytest.mark.slow
@@ -461,10 +464,10 @@ def test_a_cluster_takes_a_job_for_each_missing_cell(name, tmp_path) -> None:
     pytest.importorskip("submitit")
     lines: list[str] = []
     options = {"rows": "ir", "log": lines.append, "jobs": "auto"}
-    made = table(tmp_path / "out", "digits", cluster=reproduce.Cluster(name, {"timeout_min": 5}), **options)
+    made = table(tmp_path / "out", "digits", cluster=tables.Cluster(name, {"timeout_min": 5}), **options)
     assert any("1 jobs handed" in line for line in lines)
     assert next(row for row in made.rows if row.method == "ring/ir").measured is not None
-    table(tmp_path / "out", "digits", cluster=reproduce.Cluster(name, wait=False), **options)
+    table(tmp_path / "out", "digits", cluster=tables.Cluster(name, wait=False), **options)
     assert sum("jobs handed" in line for line in lines) == 1  # nothing was missing
 
 
@@ -482,10 +485,10 @@ def test_a_job_has_cores_for_its_decoders_and_one_that_is_cut_off_is_queued_agai
             asked.update(function=function, arguments=arguments)
 
     monkeypatch.setattr(submitit, "AutoExecutor", Executor)
-    where = reproduce.Execution(out_dir=tmp_path, accelerator="cpu", speed=Speed(workers=5))
-    chosen = tables.cells(PLAN, "shapes", ["ring/ir"], [0], "smoke")
+    where = tables.Execution(out_dir=tmp_path, accelerator="cpu", speed=Speed(workers=5))
+    chosen = fill.cells(PLAN, "shapes", ["ring/ir"], [0], "smoke")
     for options, cores in (({}, 6), ({"cpus_per_task": 3}, 3)):
-        cluster = reproduce.Cluster("slurm", {"timeout_min": 60, **options}, wait=False)
+        cluster = tables.Cluster("slurm", {"timeout_min": 60, **options}, wait=False)
         jobs.run(chosen, where, workers=1, cluster=cluster, log=quiet)
         assert asked["cpus_per_task"] == cores
         assert asked["timeout_min"] == 60
@@ -497,35 +500,35 @@ def test_a_job_has_cores_for_its_decoders_and_one_that_is_cut_off_is_queued_agai
 def test_a_run_of_one_s_own_needs_no_fabric_and_embeds_pictures_of_its_kind_only(tmp_path) -> None:
     own = data.load("shapes", n_train=80, n_test=20)
     how = PLAN.settings("shapes", "ring/ir", "smoke").override(epochs=1)
-    made = reproduce.Run(methods.get("ring/ir").override(how.overrides), how, own, root=str(tmp_path))
+    made = tables.Run(methods.get("ring/ir").override(how.overrides), how, own, root=str(tmp_path))
     assert len(made.train(log=quiet).history) == 1
     pictures = own.pretrain.items[:3]
-    assert reproduce.embed(made.folder, pictures).shape == (3, how.dim)
+    assert tables.embed(made.folder, pictures).shape == (3, how.dim)
     with pytest.raises(NotApplicableError, match="encoders of.*3.*channels; pictures of 1 have"):
-        reproduce.embed(made.folder, pictures[:, :1])
+        tables.embed(made.folder, pictures[:, :1])
     files = [tmp_path / "pictures" / f"{k}.png" for k in range(3)]
     files[0].parent.mkdir()
     opened = [Image.fromarray(picture.permute(1, 2, 0).numpy()) for picture in pictures]
     for path, picture in zip(files, opened, strict=True):
         picture.save(path)
-    expected = reproduce.embed(made.folder, pictures)
+    expected = tables.embed(made.folder, pictures)
     for same in (files, [str(path) for path in files], str(files[0].parent), opened):
-        assert torch.equal(reproduce.embed(made.folder, same), expected)
-    torch.testing.assert_close(reproduce.embed(made.folder, files[0]), expected[:1])
+        assert torch.equal(tables.embed(made.folder, same), expected)
+    torch.testing.assert_close(tables.embed(made.folder, files[0]), expected[:1])
     for other in (TensorDataset(pictures), [], [1]):
         with pytest.raises(ArgumentError, match="^images='.*accepted is a uint8 tensor .*, a folder, paths or Pillow"):
-            reproduce.embed(made.folder, other)
+            tables.embed(made.folder, other)
         with pytest.raises(ArgumentError, match="^items='.*accepted is a set of contrastlab.data, such as ImageSet"):
             pretrain(methods.get("ring/ir"), how, other)
 
 
 def test_pictures_fewer_than_a_batch_are_said_before_anything_runs(tmp_path) -> None:
-    where = reproduce.Execution(out_dir=tmp_path, accelerator="cpu")
+    where = tables.Execution(out_dir=tmp_path, accelerator="cpu")
     splits = data.load("shapes", n_train=40, n_test=20)
-    (cell,) = tables.cells(PLAN, "shapes", ["ring/ir"], [0], "smoke")
+    (cell,) = fill.cells(PLAN, "shapes", ["ring/ir"], [0], "smoke")
     with pytest.raises(NotApplicableError, match="profile smoke trains with batches of 64, and shapes has 40 images"):
         cell.check((splits, splits))
-    (random,) = tables.cells(PLAN, "shapes", ["ours/random"], [0], "smoke")
+    (random,) = fill.cells(PLAN, "shapes", ["ours/random"], [0], "smoke")
     random.check((splits, splits))  # trains on none
     assert not any(where.out_dir.iterdir())
 
@@ -542,7 +545,7 @@ def test_the_server_of_workers_never_hears_an_interrupt(monkeypatch) -> None:
 
     monkeypatch.setattr(jobs.forkserver, "ensure_running", begun)
     with pytest.raises(Reached):
-        jobs._local([[], []], reproduce.Execution(accelerator="cpu"), 2, lambda line: None)
+        jobs._local([[], []], tables.Execution(accelerator="cpu"), 2, lambda line: None)
     assert seen == [signal.SIG_IGN]
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -570,18 +573,18 @@ class _Deaf(Task):
 
 
 def test_devices_may_be_a_text_and_those_that_cannot_be_had_are_named(monkeypatch) -> None:
-    assert [reproduce.parse_devices(text) for text in ("2", 2, "-1", "auto", "1.5")] == [2, 2, -1, "auto", "1.5"]
+    assert [tables.parse_devices(text) for text in ("2", 2, "-1", "auto", "1.5")] == [2, 2, -1, "auto", "1.5"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    where = reproduce.Execution(accelerator="cuda", devices=3)
+    where = tables.Execution(accelerator="cuda", devices=3)
     with pytest.raises(errors.DeviceError, match="devices=3.*cannot be had here: You requested gpu"):
         where.fabric()
     monkeypatch.setattr("lightning_fabric.connector._IS_INTERACTIVE", True)
-    assert reproduce.Execution(accelerator="cpu").fabric().world_size == 1
+    assert tables.Execution(accelerator="cpu").fabric().world_size == 1
     with pytest.raises(
         errors.DeviceError, match="^devices=2: several devices for one cell need processes of their own"
     ):
-        reproduce.Execution(accelerator="cpu", devices=2).fabric()
+        tables.Execution(accelerator="cpu", devices=2).fabric()
 
 
 # -- what users bring
@@ -619,11 +622,11 @@ def test_own_pictures_are_embedded_as_the_run_saw_its_test_pictures(method, few,
     settings = PLAN.settings("shapes", method, "smoke")
     view = modality(splits.test).augmentation(settings)
     for kind in ("embedding", "pooled"):
-        got = reproduce.embed(folder, splits.test.images, kind=kind)
+        got = tables.embed(folder, splits.test.images, kind=kind)
         nets = encoders.load(folder)
         expected, _ = tasks.encode(nets, methods.get(method).views, view, splits.test, kind=kind)
         assert torch.equal(got, expected)
-        assert not torch.allclose(got, reproduce.embed(folder, splits.test.images // 2, kind=kind), atol=1e-3)
+        assert not torch.allclose(got, tables.embed(folder, splits.test.images // 2, kind=kind), atol=1e-3)
 
 
 # -- notebooks
@@ -631,7 +634,7 @@ def test_own_pictures_are_embedded_as_the_run_saw_its_test_pictures(method, few,
 
 def test_a_notebook_runs_its_table_and_checks_it(few, tmp_path) -> None:
     given = {"dataset": "shapes", "rows": "ir", "profile": "smoke", "out_dir": str(tmp_path), "jobs": "1"}
-    given |= {"In": [], "_i": "x", "reproduce": reproduce}  # what a notebook has beside its parameters
+    given |= {"In": [], "_i": "x", "tables": tables}  # what a notebook has beside its parameters
     nb = notebook.open("ring", 1, given)
     made = nb.run(accelerator="cpu", log=quiet)
     assert {row.method for row in made.rows if row.measured} == {"ring/ir", "ours/random", "ours/supervised"}
@@ -662,7 +665,7 @@ def test_a_run_starts_from_the_encoders_of_another_which_is_trained_once(tmp_pat
     settings, splits = cell_of("moco").settings.override(epochs=1), data.load("shapes")
     started = settings.override(start={"method": "ring/moco", "epochs": 2})
     recipes = [methods.get(name).override(settings.overrides) for name in ("ring/moco", "ring/mocoring")]
-    every, ring = (reproduce.Run(recipe, started, splits, 3, tmp_path) for recipe in recipes)
+    every, ring = (tables.Run(recipe, started, splits, 3, tmp_path) for recipe in recipes)
     first = every.parent
     assert first is not None
     assert first.parent is None

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError, create_model
 
-from contrastlab import cache, checksums, results, shipped
-from contrastlab.errors import ArgumentError, CorruptFileError, StorageError
 from contrastlab.settings import LinearProbe, Settings
+from contrastlab.support import cache, checksums, shipped
+from contrastlab.support.errors import ArgumentError, CorruptFileError, StorageError
+from contrastlab.tables import results
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -10,12 +10,13 @@ import torch
 
 from contrastbook.made import rooms
 from contrastlab import data
-from contrastlab.data import scene_sets
-from contrastlab.data.loading import batches
-from contrastlab.data.modalities import modality
-from contrastlab.data.scene_sets import SceneSet, StreamedScenes
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, MissingExtraError
+from contrastlab.domains import sets
+from contrastlab.domains.modalities import modality
+from contrastlab.domains.scenes import data as scene_sets
+from contrastlab.domains.scenes.data import SceneSet, StreamedScenes
+from contrastlab.pictures.loading import batches
 from contrastlab.settings import Settings
+from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, MissingExtraError
 from contrastlab.views import Channels
 from contrastlab.views.channels import labels
 from made_files import encoded, write_parquet
@@ -82,7 +83,7 @@ def test_camvid_is_read_with_its_void_and_damage_is_named(tmp_path) -> None:
         data.load("camvid", tmp_path, n_test=3)
     for shape, value, words in (((18, 24), 12, "values to 12"), ((9, 24), 0, r"shape \(9, 24\)")):
         camvid(tmp_path / "camvid", [np.full(shape, value, np.uint8)])
-        data._read_row.cache_clear()
+        sets._read_row.cache_clear()
         with pytest.raises(CorruptFileError, match=words):
             data.load("camvid", tmp_path)
     (tmp_path / "camvid" / "train.parquet").write_bytes(b"PAR1 nothing")

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from contrastlab import schedules
-from contrastlab.schedules import Linear
+from contrastlab.scores import schedules
+from contrastlab.scores.schedules import Linear
 
 
 def test_linear_annealing_is_the_released_one() -> None:

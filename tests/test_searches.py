@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 import torch
+from contrastlab.tasks import Masks
 
 from contrastbook.evidence import searches
-from contrastlab import data, methods, papers, results
+from contrastlab import data, methods, papers
 from contrastlab.data import Splits
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError
 from contrastlab.papers import SharedProfile, shared_profiles
-from contrastlab.papers.profiles import UNSEARCHED
-from contrastlab.papers.recipes import facts
 from contrastlab.settings import Settings
-from contrastlab.tasks import Masks
+from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError
+from contrastlab.tables import results
+from contrastlab.tables.profiles import UNSEARCHED
+from contrastlab.tables.recipes import facts
 from test_report import result
 
 ROOT = Path(__file__).parents[1]
@@ -168,7 +169,7 @@ def test_what_a_shared_profile_says_of_a_kind_of_part_or_a_name_wins_in_order(mo
         "method": {"jcl/jcl": {"lr": 0.4, "search": "jcl"}},
     }  # fmt: skip
     profiles = {"base": base, "more": SharedProfile.model_validate(more)}
-    monkeypatch.setattr("contrastlab.papers.profiles.shared_profiles", lambda: profiles)
+    monkeypatch.setattr("contrastlab.tables.profiles.shared_profiles", lambda: profiles)
 
     def made(profile: str, method: str) -> tuple[float, int, str]:
         recipe, settings = facts(method), Settings()

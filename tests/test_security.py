@@ -25,12 +25,14 @@ from PIL import Image
 from contrastbook import evidence
 from contrastbook.figures import atlas, pictures, senses, thumbnails, widgets
 from contrastbook.studies import Study
-from contrastlab import __main__, data, doctor, encoders, escape, papers, report, results
-from contrastlab.data import limits, videos
-from contrastlab.data.pictures import StreamedImages
-from contrastlab.errors import ArgumentError, CorruptFileError, TooLargeError
-from contrastlab.report import Unavailable
-from contrastlab.reproduce import cells, notebook
+from contrastlab import __main__, data, encoders, papers
+from contrastlab.domains.clips import data as videos
+from contrastlab.pictures import limits
+from contrastlab.pictures.sets import StreamedImages
+from contrastlab.support import doctor, escape
+from contrastlab.support.errors import ArgumentError, CorruptFileError, TooLargeError
+from contrastlab.tables import cells, notebook, report, results
+from contrastlab.tables.report import Unavailable
 from test_report import PLAN, result
 
 ROOT = Path(__file__).parents[1]
@@ -85,9 +87,9 @@ def test_the_search_for_code_that_is_read_finds_it(source: str) -> None:
 
 def test_nothing_that_is_read_is_run_or_unpickled() -> None:
     # the one archive that is unpacked whole is that of an installed package, and zipfile keeps it in its folder
-    allowed = {"src/contrastlab/data/tokens.py": ["stored.extractall"]}
+    allowed = {"src/contrastlab/domains/text/views.py": ["stored.extractall"]}
     # state dicts of other trainers: tensors and plain values alone (weights_only), see test_foreign
-    allowed["src/contrastlab/encoders/foreign.py"] = ["pickle", "torch.load"]
+    allowed["src/contrastlab/pictures/foreign_networks.py"] = ["pickle", "torch.load"]
     seen = 0
     for folder in ("src", "nbs"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -385,7 +387,7 @@ def test_every_reader_of_pictures_looks_at_their_size_first(tmp_path) -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Image.open", "PIL.Image.open"):
                 places.append(path.relative_to(ROOT / "src" / "contrastlab").as_posix())
-    assert places == ["data/pictures.py"]
+    assert places == ["pictures/sets.py"]
     Image.new("RGB", (60_000, 1)).save(tmp_path / "long.png")
     one = StreamedImages("one", tmp_path, ("long.png",), torch.zeros(1, dtype=torch.int64), ("a",))
     message = r"long.png, its shorter side resized to 256, has 15360000x256 pixels: accepted are at most"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from contrastlab import seeds
+from contrastlab.support import seeds
 
 
 def test_draws_within_begin_at_the_seed_and_draws_outside_go_on() -> None:

@@ -9,13 +9,13 @@ from torch import nn
 from contrastbook.made import rooms
 from contrastlab import encoders, tasks
 from contrastlab.data import ImageSet, Splits
-from contrastlab.data.augmentations import augmentation
-from contrastlab.data.scene_augmentation import FLIPS, SceneAugmentation
-from contrastlab.data.scene_sets import SceneSet
-from contrastlab.errors import NotApplicableError
+from contrastlab.domains.definitions import SEGMENTATIONS
+from contrastlab.domains.scenes.data import SceneSet
+from contrastlab.domains.scenes.task import Segmenter, predict, segment
+from contrastlab.domains.scenes.views import FLIPS, SceneAugmentation
+from contrastlab.pictures.augmentations import augmentation
 from contrastlab.settings import SegmentationProbe, Settings
-from contrastlab.tasks.definitions import SEGMENTATIONS
-from contrastlab.tasks.segmentation import Segmenter, predict, segment
+from contrastlab.support.errors import NotApplicableError
 from contrastlab.views import Channels
 from made_runs import generator, unchanged
 

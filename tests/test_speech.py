@@ -14,19 +14,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from contrastlab.tasks import Setting, Transfer
 from scipy import stats
 
 from contrastbook.made import TASKS, voices
 from contrastlab import data, methods, papers, tasks
-from contrastlab.data import sounds
-from contrastlab.data.modalities import modality
-from contrastlab.data.sounds import WaveFiles, WaveSet, fitted, read_wave
-from contrastlab.data.spectrograms import FLOOR, RANGE, draw_mask, log_mel, mel_matrix, mel_to_hertz, views_of
-from contrastlab.errors import ArgumentError, MissingDataError, MissingExtraError, NotApplicableError, StorageError
-from contrastlab.pretrain import pretrain
+from contrastlab.domains.modalities import modality
+from contrastlab.domains.speech import data as sounds
+from contrastlab.domains.speech.data import WaveFiles, WaveSet, fitted, read_wave
+from contrastlab.domains.speech.views import FLOOR, RANGE, draw_mask, log_mel, mel_matrix, mel_to_hertz, views_of
+from contrastlab.pictures.linear import adapt
 from contrastlab.settings import LinearProbe, Settings
-from contrastlab.tasks import Setting, Transfer
-from contrastlab.tasks.linear import adapt
+from contrastlab.support.errors import (
+    ArgumentError,
+    MissingDataError,
+    MissingExtraError,
+    NotApplicableError,
+    StorageError,
+)
+from contrastlab.train import pretrain
 from contrastlab.views import Augmented
 from made_runs import equal, generator, quiet, refused, resumed
 

@@ -21,11 +21,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from contrastlab import __main__ as command
-from contrastlab import methods, reproduce
-from contrastlab.data import ImageSet, loading
-from contrastlab.errors import ArgumentError
-from contrastlab.pretrain import Speed, loop, pretrain
-from contrastlab.pretrain.learner import Learner
+from contrastlab import methods, tables
+from contrastlab.data import ImageSet
+from contrastlab.pictures import loading
+from contrastlab.support.errors import ArgumentError
+from contrastlab.train import Speed, loop, pretrain
+from contrastlab.train.learner import Learner
 from made_runs import quiet
 from test_pretrain import Streamed
 
@@ -132,7 +133,7 @@ def test_every_switch_is_tested_here_and_reached_from_the_command_line(monkeypat
         seen.append(speed)
         raise ArgumentError("enough")
 
-    monkeypatch.setattr(reproduce, "table", table)
+    monkeypatch.setattr(tables, "table", table)
     for given in ([], ["--compile", "--no-fused", "--no-channels-last", "--workers", "3"]):
         assert command.main(["run", "ring/table1", *given]) == 2
     assert seen == [Speed(), Speed(channels_last=False, fused=False, compile=True, workers=3)]
@@ -152,7 +153,7 @@ for words, unused in (
     except SystemExit:
         pass
     assert not [name for name in unused if name in sys.modules], words
-import contrastlab.data.modalities, contrastlab.methods, contrastlab.tasks
+import contrastlab.domains.modalities, contrastlab.methods, contrastlab.tasks
 extras = {"transformers", "tokenizers", "soundfile", "timm", "sentence_transformers", "torchaudio"}
 assert not extras & set(sys.modules)
 """

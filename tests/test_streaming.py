@@ -17,14 +17,14 @@ from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.functional import pil_to_tensor
 
 from contrastlab import encoders, methods, tasks
-from contrastlab.data import Splits, StreamedImages, augmentations, loading
-from contrastlab.data.augmentations import augmentation
-from contrastlab.data.loading import Crops, batches
-from contrastlab.errors import CorruptFileError
-from contrastlab.pretrain import Speed, pretrain
-from contrastlab.seeds import derive, generator
+from contrastlab.data import Splits, StreamedImages
+from contrastlab.pictures import augmentations, fitting, linear, loading, representations
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.loading import Crops, batches
 from contrastlab.settings import LinearProbe
-from contrastlab.tasks import fitting, linear, representations
+from contrastlab.support.errors import CorruptFileError
+from contrastlab.support.seeds import derive, generator
+from contrastlab.train import Speed, pretrain
 from contrastlab.views import Augmented, Split
 from made_runs import quiet
 from test_pretrain import Streamed, run_in_single_steps, same

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import keys, methods, negatives, objectives, positives
-from contrastlab.errors import ArgumentError, NotApplicableError
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
+from contrastlab.support.errors import ArgumentError, NotApplicableError
+from contrastlab.train.learner import Learner
 from made_runs import generator, refused
 from made_views import Jitter, Sensors
 

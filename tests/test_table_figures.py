@@ -16,9 +16,10 @@ from contrastbook.figures import COLOURS, panels, tables
 from contrastbook.studies import collapse, crosses, epoch_time, fmicl_figure1, fmicl_tables, joint_keys, read, sweep
 from contrastbook.studies.joint_keys import SAID_GOOD, ViewStatistics
 from contrastlab import methods as recipes
-from contrastlab import papers, report, results, tasks
-from contrastlab.data.augmentations import augmentation
-from contrastlab.report import Estimate
+from contrastlab import papers, tasks
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.tables import report, results
+from contrastlab.tables.report import Estimate
 from test_report import MACHINE, NOW
 
 ROOT = Path(__file__).parents[1]

@@ -16,9 +16,10 @@ from scipy.io import savemat
 
 from contrastlab import data
 from contrastlab.data import StreamedImages
-from contrastlab.data.image_readers import scale_box
-from contrastlab.data.items import hold_out
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+from contrastlab.domains import sets
+from contrastlab.pictures.items import hold_out
+from contrastlab.pictures.readers import scale_box
+from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 from made_files import encoded, write_parquet
 
 
@@ -317,7 +318,7 @@ def test_what_is_missing_or_damaged_is_named(name, tmp_path) -> None:
         gone.write_bytes(content)
     assert data.load(name, tmp_path).labelled
     file.write_bytes(b"5 x x\n")
-    data._read_row.cache_clear()
+    sets._read_row.cache_clear()
     with pytest.raises((CorruptFileError, MissingDataError), match=data.PUBLISHED[name]["folder"]):
         data.load(name, tmp_path)
 

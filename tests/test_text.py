@@ -21,21 +21,31 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from contrastbook.made import grammar
-from contrastlab import data, divergences, encoders, errors, keys, methods, objectives, papers, tasks
-from contrastlab.data import data_root, tokens
-from contrastlab.data.modalities import modality
-from contrastlab.data.sentences import PairSet, SentenceSet, SentenceSplits, Texts
-from contrastlab.data.tokens import PADDING
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, MissingExtraError, NotApplicableError
+from contrastlab import data, encoders, keys, methods, objectives, papers, tasks
+from contrastlab.data import data_root
+from contrastlab.domains import sets
+from contrastlab.domains.modalities import modality
+from contrastlab.domains.text import views as tokens
+from contrastlab.domains.text.data import PairSet, SentenceSet, SentenceSplits, Texts
+from contrastlab.domains.text.task import cosines as cosines_of
+from contrastlab.domains.text.views import PADDING
 from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
-from contrastlab.pretrain import pretrain
-from contrastlab.pretrain.learner import Learner
-from contrastlab.pretrain.schedule import cpu_fabric
-from contrastlab.reproduce import Run
+from contrastlab.scores import divergences
 from contrastlab.settings import Settings
+from contrastlab.support import errors
+from contrastlab.support.errors import (
+    ArgumentError,
+    CorruptFileError,
+    MissingDataError,
+    MissingExtraError,
+    NotApplicableError,
+)
+from contrastlab.tables import Run
 from contrastlab.tasks import Setting, Similarity, spearman
-from contrastlab.tasks.similarity import cosines as cosines_of
+from contrastlab.train import pretrain
+from contrastlab.train.learner import Learner
+from contrastlab.train.schedule import cpu_fabric
 from contrastlab.views import Augmented, Dropout
 from made_runs import equal, generator, quiet, refused, resumed, unchanged
 
@@ -172,7 +182,7 @@ def test_a_damaged_benchmark_is_named_and_wikisplit_gives_each_sentence_once(tmp
     path = tmp_path / "sts" / "semeval-sts" / "2012" / "a.test.tsv"
     for content, words in (("high\tF.\tG.\n", "'high' is no score"), ("1\tF.\n", "entry 1, has 2 columns")):
         path.write_text(content)
-        data._read_row.cache_clear()
+        sets._read_row.cache_clear()
         with pytest.raises(CorruptFileError, match=f"a.test.tsv.*{words}"):
             data.load("sts", tmp_path)
     folder = tmp_path / "wikisplit"
@@ -180,7 +190,7 @@ def test_a_damaged_benchmark_is_named_and_wikisplit_gives_each_sentence_once(tmp
     (folder / "tune.tsv").write_text("A and b .\tA . <::::> B .\nC .\tA . <::::> D .\n")
     assert list(data.load("wikisplit", tmp_path).pretrain.items) == ["A and b .", "A .", "B .", "C .", "D ."]
     (folder / "tune.tsv").write_text("no tab\n")
-    data._read_row.cache_clear()
+    sets._read_row.cache_clear()
     with pytest.raises(CorruptFileError, match="without a tab"):
         data.load("wikisplit", tmp_path)
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from contrastbook import figures
 from contrastbook.figures.thumbnails import cards, thumbnail
-from contrastlab.errors import ArgumentError
+from contrastlab.support.errors import ArgumentError
 
 
 def pixels(figure: go.Figure) -> np.ndarray:

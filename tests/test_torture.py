@@ -12,7 +12,8 @@ import torture
 from torments import cells, chaos, corrupt, disk, faults, finite, kill, processes
 from torments.figures import Figures
 
-from contrastlab import files, keys, methods, tasks
+from contrastlab import keys, methods, tasks
+from contrastlab.support import files
 from made_runs import quiet
 
 QUICK = ("queue, linear", "batch, neighbours", "annealed cave, linear")

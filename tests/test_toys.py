@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from contrastbook import studies
-from contrastlab.errors import CorruptFileError
-from contrastlab.theory.toys import JointGaussian, shifted, spirals
+from contrastlab.information.toys import JointGaussian, shifted, spirals
+from contrastlab.support.errors import CorruptFileError
 from made_runs import generator
 
 

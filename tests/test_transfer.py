@@ -10,13 +10,13 @@ from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from contrastlab import data, papers, reproduce, tasks
+from contrastlab import data, papers, tables, tasks
 from contrastlab.data import ImageSet, Splits, StreamedImages
-from contrastlab.data.augmentations import augmentation
-from contrastlab.errors import NotApplicableError
-from contrastlab.report import rows as report_rows
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.linear import adapt, channel_statistics
 from contrastlab.settings import LinearProbe, TransferView
-from contrastlab.tasks.linear import adapt, channel_statistics
+from contrastlab.support.errors import NotApplicableError
+from contrastlab.tables import rows as report_rows
 from contrastlab.views import Augmented, Split
 from made_runs import LOCAL, generator, unchanged
 from test_probes import networks
@@ -200,7 +200,7 @@ def few(monkeypatch, pictures) -> list[str]:
 
 def test_columns_without_data_say_so_and_the_others_are_measured(few, tmp_path) -> None:
     lines: list[str] = []
-    made = reproduce.table(
+    made = tables.table(
         "ring", 3, "cifar10", rows="random", columns="aircraft,dtd,dtd10", seeds="0,1", out_dir=tmp_path / "runs",
         data_root=tmp_path, log=lines.append, **LOCAL,
     )  # fmt: skip

@@ -8,19 +8,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import data, encoders, files, keys, methods, papers, reproduce, tasks
+from contrastlab import data, encoders, keys, methods, papers, tables, tasks
 from contrastlab.data import Splits
-from contrastlab.data.clip_augmentation import clip_augmentation
-from contrastlab.data.modalities import modality
-from contrastlab.data.videos import ClipSet
+from contrastlab.domains.clips import task as action
+from contrastlab.domains.clips.data import ClipSet
+from contrastlab.domains.clips.views import clip_augmentation
+from contrastlab.domains.modalities import modality
 from contrastlab.encoders import Shared, build
-from contrastlab.encoders.networks import CaffeNet
-from contrastlab.errors import ArgumentError, NotApplicableError
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain import pretrain
-from contrastlab.pretrain.learner import Learner
+from contrastlab.pictures import fitting
+from contrastlab.pictures.networks import CaffeNet
 from contrastlab.settings import ActionRecognition, Settings
-from contrastlab.tasks import action, fitting
+from contrastlab.support import files
+from contrastlab.support.errors import ArgumentError, NotApplicableError
+from contrastlab.train import pretrain
+from contrastlab.train.learner import Learner
 from contrastlab.views import Augmented, Flow, Frames
 from made_runs import equal, generator, quiet, refused, resumed, unchanged
 
@@ -381,10 +383,10 @@ def test_a_cell_of_clips_is_run_stored_and_found_again(tmp_path, monkeypatch) ->
     monkeypatch.setattr(type(plan), "settings", lambda *a, **k: real(*a, **k).override(**small))
     given = {"rows": "random,video_d", "profile": "smoke", "jobs": 1, "out_dir": tmp_path, "accelerator": "cpu"}
     lines: list[str] = []
-    report = reproduce.table("cmc", 2, "clips", **given, read_also=(), log=lines.append)
+    report = tables.table("cmc", 2, "clips", **given, read_also=(), log=lines.append)
     measured = {row.method: row.measured for row in report.rows if row.measured}
     assert {"ours/random", "cmc/video_d", "ours/supervised"} <= set(measured)
     assert "ours/random_lab" not in {row.method for row in report.rows}
-    again = reproduce.table("cmc", 2, "clips", **given, read_also=(), log=lines.append)
+    again = tables.table("cmc", 2, "clips", **given, read_also=(), log=lines.append)
     assert {row.method: row.measured for row in again.rows if row.measured} == measured
     assert sum("stored:" in line for line in lines) or "0 to run" in "".join(lines)

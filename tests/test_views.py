@@ -13,10 +13,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as reference
 
-from contrastlab import colour, errors
-from contrastlab.data import image_operations as operations
-from contrastlab.data.augmentations import AUGMENTATIONS, Augmentation, ViewDraws, apply, augmentation, sample_boxes
-from contrastlab.views import Augmented, Split
+from contrastlab.pictures import operations
+from contrastlab.pictures.augmentations import AUGMENTATIONS, Augmentation, ViewDraws, apply, augmentation, sample_boxes
+from contrastlab.support import errors
+from contrastlab.views import Augmented, Split, colour
 from made_runs import generator
 
 LEVEL = 1 / 255

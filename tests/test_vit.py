@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from contrastlab import encoders, keys, methods, papers
-from contrastlab.encoders import networks
-from contrastlab.errors import ArgumentError, MissingExtraError
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain import pretrain
-from contrastlab.pretrain.learner import Learner
+from contrastlab.pictures import networks
 from contrastlab.settings import Settings
+from contrastlab.support.errors import ArgumentError, MissingExtraError
+from contrastlab.train import pretrain
+from contrastlab.train.learner import Learner
 from contrastlab.views import Augmented
 from made_runs import equal, quiet, resumed
 

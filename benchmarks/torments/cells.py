@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from contrastlab import data, papers, results, tasks
-from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.execution import Execution
+from contrastlab import data, papers, tasks
+from contrastlab.tables import results
+from contrastlab.tables.cells import Cell
+from contrastlab.tables.execution import Execution
 
 CLOCK = {"seconds", "images_per_s", "waiting"}
 """Columns of a curve that a clock fills."""

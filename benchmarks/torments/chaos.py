@@ -19,9 +19,9 @@ from pathlib import Path
 
 import torch
 
-from contrastlab.pretrain import loop
-from contrastlab.reproduce import run as run_module
-from contrastlab.tasks import fitting
+from contrastlab.pictures import fitting
+from contrastlab.tables import run as run_module
+from contrastlab.train import loop
 from torments.cells import cell, content, where
 from torments.figures import Figures, Log
 

@@ -17,15 +17,19 @@ from typing import Any
 import torch
 
 from contrastbook import studies
-from contrastlab import checkpoint, data, files, results, tasks
-from contrastlab.data import flow
-from contrastlab.errors import ContrastLabError
-from contrastlab.pretrain import pretrain
-from contrastlab.pretrain.schedule import cpu_fabric
-from contrastlab.reproduce.cells import data_hash
-from contrastlab.reproduce.run import Run
-from contrastlab.tasks import action, fitting
-from contrastlab.tasks.dense import detectors, training
+from contrastlab import data, tasks
+from contrastlab.domains.clips import flow
+from contrastlab.domains.clips import task as action
+from contrastlab.domains.detection import network as detectors
+from contrastlab.domains.detection import task as training
+from contrastlab.pictures import fitting
+from contrastlab.support import files
+from contrastlab.support.errors import ContrastLabError
+from contrastlab.tables import results
+from contrastlab.tables.cells import data_hash
+from contrastlab.tables.run import Run
+from contrastlab.train import checkpoint, pretrain
+from contrastlab.train.schedule import cpu_fabric
 from torments.cells import CLOCK, SmallCell, cell, where
 from torments.figures import Figures, Log
 

@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from contrastlab.errors import StorageError
+from contrastlab.support.errors import StorageError
 from torments import kill
 from torments.cells import content, difference
 from torments.figures import Figures, Log

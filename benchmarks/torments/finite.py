@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from contrastlab import methods
-from contrastlab.errors import ContrastLabError, NonFiniteLossError
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
+from contrastlab.support.errors import ContrastLabError, NonFiniteLossError
+from contrastlab.train.learner import Learner
 from torments.figures import Figures, Log, recipes
 from torments.processes import FEW, encoders, vectors
 

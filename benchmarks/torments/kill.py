@@ -27,13 +27,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from contrastlab.tasks import TASKS
 
-from contrastlab import checkpoint, data, files, report, results
+from contrastlab import data
+from contrastlab.domains.detection import task as training
 from contrastlab.keys import BankState
-from contrastlab.pretrain import loop
-from contrastlab.reproduce import run as run_module
-from contrastlab.tasks import TASKS, fitting
-from contrastlab.tasks.dense import training
+from contrastlab.pictures import fitting
+from contrastlab.support import files
+from contrastlab.tables import report, results
+from contrastlab.tables import run as run_module
+from contrastlab.train import checkpoint, loop
 from torments.cells import CASES, cell, content, difference, where
 from torments.figures import Figures, Log
 

@@ -21,12 +21,12 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from contrastlab import data, keys, methods
-from contrastlab.errors import ContrastLabError
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain import pretrain
-from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
+from contrastlab.support.errors import ContrastLabError
+from contrastlab.train import pretrain
+from contrastlab.train.learner import Learner
 from torments.figures import Figures, Log, recipes
 
 IMAGES, BATCH, STEPS, DIM, FEATURES = 30, 8, 5, 8, 12

@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import IO
 
-from contrastlab import results
+from contrastlab.tables import results
 from torments.figures import Figures, Log
 
 TABLES = (("ring/table1", "ir,moco"), ("ring/table1", "moco,ir"), ("ring/table3", "ir"), ("ring/table1", "ir,moco"))

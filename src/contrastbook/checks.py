@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from contrastlab.errors import reject
+from contrastlab.support.errors import reject
 
 
 def require(name: str, value: float, low: float, high: float = math.inf, *, open_low: bool = False) -> None:

@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from contrastlab import terminal
+from contrastlab.support import terminal
 
 
 def add(commands: Any) -> None:
@@ -18,7 +18,7 @@ def add(commands: Any) -> None:
 
 
 def _claims(args: argparse.Namespace) -> None:
-    from contrastlab import results  # before pandas, which it misses by name
+    from contrastlab.tables import results  # before pandas, which it misses by name
 
     # isort: split
     from contrastbook.evidence import claims

@@ -19,8 +19,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from contrastlab import errors
 from contrastlab.settings import FrozenModel
+from contrastlab.support import errors
 
 Verdict = Literal["holds", "conditional", "false", "unchecked"]
 VERDICTS: dict[str, str] = {"holds": "holds", "conditional": "holds with an added condition",

@@ -2,7 +2,7 @@
 
 A contrastive method is five choices: views, keys, negatives, positives, objective.
 Each choice is a small part in the module of its name; :mod:`contrastlab.methods` holds
-the recipes of the five papers as rows of data, and :mod:`contrastlab.pretrain` is the
+the recipes of the five papers as rows of data, and :mod:`contrastlab.train` is the
 one loop that trains all of them.
 """
 

@@ -18,8 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-from contrastlab import __version__, escape, terminal
-from contrastlab.errors import ContrastLabError, NotApplicableError, reject
+from contrastlab import __version__
+from contrastlab.support import escape, terminal
+from contrastlab.support.errors import ContrastLabError, NotApplicableError, reject
 
 FAULT = 70
 """Exit status of a fault of this package, as BSD's sysexits have it; 2 is for what was asked of it."""
@@ -159,8 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"contrastlab: {words}", file=sys.stderr)
         return status
     finally:
-        if "contrastlab.papers.recipes" in sys.modules:  # so that the next list needs no PyTorch
-            sys.modules["contrastlab.papers.recipes"].keep()
+        if "contrastlab.tables.recipes" in sys.modules:  # so that the next list needs no PyTorch
+            sys.modules["contrastlab.tables.recipes"].keep()
     return 0
 
 
@@ -180,7 +181,8 @@ def _explain(error: Exception) -> tuple[int, str]:
 
 
 def _list(args: argparse.Namespace) -> None:
-    from contrastlab import papers, report, results
+    from contrastlab import papers
+    from contrastlab.tables import report, results
 
     stored = results.find(terminal.folders("results", args.results))
     records, rows, plans = [], [], papers.plans()
@@ -197,14 +199,15 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _methods(args: argparse.Namespace) -> None:
-    from contrastlab.papers.recipes import facts, kinds
+    from contrastlab.tables.recipes import facts, kinds
 
     for name in kinds("method"):
         print(f"{name:34s}{facts(name).label}")
 
 
 def _encoders(args: argparse.Namespace) -> None:
-    from contrastlab import checkpoint, results
+    from contrastlab.tables import results
+    from contrastlab.train import checkpoint
 
     roots, scored, rows = terminal.folders("out", args.out), dict[str, list[tuple[str, str]]](), list[dict[str, Any]]()
     for r in results.find(root for root in roots if Path(root, "encoders").is_dir()):
@@ -223,7 +226,7 @@ def _encoders(args: argparse.Namespace) -> None:
 
 
 def _score(args: argparse.Namespace) -> None:
-    from contrastlab.reproduce import exchange
+    from contrastlab.tables import exchange
 
     print(exchange.score(
         args.task, args.encoder, args.data, arch=args.arch, stem=args.stem, table=args.table, profile=args.profile,
@@ -232,20 +235,20 @@ def _score(args: argparse.Namespace) -> None:
 
 
 def _export(args: argparse.Namespace) -> None:
-    from contrastlab.reproduce import exchange
+    from contrastlab.tables import exchange
 
     print(f"Written: {exchange.export(args.run, args.to, args.out)}; its README.md says how to load it")
 
 
 def _doctor(args: argparse.Namespace) -> None:
-    from contrastlab import doctor
+    from contrastlab.support import doctor
 
     for line in doctor.lines(args.out, args.data_root, read_data=args.data):
         print(line, flush=True)  # a data set that is read can take minutes
 
 
 def _notebook(args: argparse.Namespace) -> None:
-    from contrastlab.reproduce import notebook
+    from contrastlab.tables import notebook
 
     path = escape.line(notebook.write(args.table, args.to))
     print(f"Written: {path}. Open it in JupyterLab, or: papermill {path} out.ipynb -p profile smoke")
@@ -254,8 +257,9 @@ def _notebook(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    from contrastlab import papers, report, results
-    from contrastlab.papers.recipes import kinds
+    from contrastlab import papers
+    from contrastlab.tables import report, results
+    from contrastlab.tables.recipes import kinds
 
     plan, folders = papers.plan(*papers.parse_target(args.table)), terminal.folders("results", args.results)
     stored = results.find(folders, dataset=args.dataset, profile=args.profile)
@@ -287,7 +291,8 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _replay(args: argparse.Namespace) -> None:
-    from contrastlab import papers, results
+    from contrastlab import papers
+    from contrastlab.tables import results
 
     plan = papers.plan(*papers.parse_target(args.table))
     seeds = args.seeds and papers.parse_seeds(args.seeds)
@@ -295,10 +300,10 @@ def _replay(args: argparse.Namespace) -> None:
         terminal.folders("results", args.results), table=plan.name, dataset=args.dataset, profile=args.profile
     )
     chosen = [r for r in stored if not seeds or r.seed in seeds]
-    from contrastlab import reproduce
+    from contrastlab import tables
 
     records = []
-    for each in reproduce.replay(chosen, minutes=args.limit_minutes, data_root=args.data_root):
+    for each in tables.replay(chosen, minutes=args.limit_minutes, data_root=args.data_root):
         was = each.stored
         records.append({
             "row": was.method, "data": f"{was.dataset} to {was.on}" if was.on else was.dataset, "profile": was.profile,
@@ -311,7 +316,8 @@ def _replay(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from contrastlab import files, papers
+    from contrastlab import papers
+    from contrastlab.support import files
 
     plan = papers.plan(*papers.parse_target(args.table))  # what cannot be is refused before PyTorch is imported
     plan.select(args.dataset, args.columns)
@@ -319,27 +325,27 @@ def _run(args: argparse.Namespace) -> None:
     papers.parse_seeds(args.seeds)
     if args.profile != "auto":
         papers.choose_profile(args.profile, plan.profiles)
-    from contrastlab import reproduce
-    from contrastlab.pretrain import Speed
+    from contrastlab import tables
+    from contrastlab.train import Speed
 
     cluster = None
     if args.cluster is not None:
         options = {"slurm_partition": args.partition, "timeout_min": args.time, "gpus_per_node": args.gpus,
                    "cpus_per_task": args.cpus}  # fmt: skip
         options = {name: value for name, value in options.items() if value is not None}
-        cluster = reproduce.Cluster(args.cluster, options, wait=not args.no_wait)
+        cluster = tables.Cluster(args.cluster, options, wait=not args.no_wait)
     if args.picture is not None:
         if args.picture.suffix not in (".png", ".svg", ".pdf"):
             raise reject("picture", str(args.picture), "a file that ends in .png, .svg or .pdf")
         files.make_folder(args.picture.parent)
-    done = reproduce.table(
+    done = tables.table(
         plan.paper, plan.table, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile,
         seeds=args.seeds, references_too=not args.no_references, jobs=args.jobs, cluster=cluster, out_dir=args.out,
-        data_root=args.data_root, accelerator=args.accelerator, devices=reproduce.parse_devices(args.devices),
+        data_root=args.data_root, accelerator=args.accelerator, devices=tables.parse_devices(args.devices),
         num_nodes=args.num_nodes, strategy=args.strategy, resume=not args.fresh, max_minutes=args.max_minutes,
         speed=Speed(**{each.name: getattr(args, each.name) for each in fields(Speed) if hasattr(args, each.name)}),
     )  # fmt: skip
-    if reproduce.first_process():
+    if tables.first_process():
         print(repr(done))
         if args.picture is not None:
             content = io.BytesIO()

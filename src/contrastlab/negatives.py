@@ -14,12 +14,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from contrastlab import choices, schedules
-from contrastlab.candidates import Chosen, Own, Pool
-from contrastlab.choices import Part
-from contrastlab.clusters import Clustered, same_cluster
-from contrastlab.errors import check, check_choice, check_integer, is_integer, reject
-from contrastlab.schedules import Percent
+from contrastlab.scores import choices, schedules
+from contrastlab.scores.candidates import Chosen, Own, Pool
+from contrastlab.scores.choices import Part
+from contrastlab.scores.clusters import Clustered, same_cluster
+from contrastlab.scores.schedules import Percent
+from contrastlab.support.errors import check, check_choice, check_integer, is_integer, reject
 
 InnerOf = Literal["keys", "outer"]
 _MOST = 2**24  # draws for a query

@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from contrastlab import choices, divergences
-from contrastlab.choices import Choices, Need, Part
-from contrastlab.divergences import Divergence
-from contrastlab.errors import check_choice, check_flag, check_positive, is_integer, is_number, reject
+from contrastlab.scores import choices, divergences
+from contrastlab.scores.choices import Choices, Need, Part
+from contrastlab.scores.divergences import Divergence
+from contrastlab.support.errors import check_choice, check_flag, check_positive, is_integer, is_number, reject
 
 ABSENT = -1e30
 """The logit of an absent entry, of weight 0 in every sum; finite, so that no gradient is ``-inf − -inf``."""
@@ -384,7 +384,7 @@ class FMICL(_Pairwise):
     With α ≠ 1, or a similarity that is not the density ratio, the value bounds nothing known.
     """
 
-    divergence: str = "kl"  #: name in :mod:`contrastlab.divergences`
+    divergence: str = "kl"  #: name in :mod:`contrastlab.scores.divergences`
     order: float | None = None  #: of the Tsallis divergence; of no other
     weight: float = 40.0  #: α, of the negatives' term
     mu: float = 1.0

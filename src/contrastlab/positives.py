@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from contrastlab import choices, schedules
-from contrastlab.candidates import Chosen, Pool
-from contrastlab.choices import Choices, Need, Part
-from contrastlab.clusters import Clustered, same_cluster
-from contrastlab.errors import check_integer, is_integer, is_number, reject
 from contrastlab.negatives import BatchRandom, check_k, draw
-from contrastlab.schedules import Percent
+from contrastlab.scores import choices, schedules
+from contrastlab.scores.candidates import Chosen, Pool
+from contrastlab.scores.choices import Choices, Need, Part
+from contrastlab.scores.clusters import Clustered, same_cluster
+from contrastlab.scores.schedules import Percent
+from contrastlab.support.errors import check_integer, is_integer, is_number, reject
 
 
 class Positives(Part):

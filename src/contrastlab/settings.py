@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any, Literal
 
-import contrastlab.lab  # noqa: F401
+import contrastlab.support.lab  # noqa: F401
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from contrastlab.errors import ArgumentError, reject, unknown
+from contrastlab.support.errors import ArgumentError, reject, unknown
 
 
 class FrozenModel(BaseModel):
@@ -98,7 +98,7 @@ class Detector(FrozenModel):
 
     # network
     backbone: Literal["fpn", "c4"] = Field("fpn", description="a pyramid on four stages, or the third stage alone")
-    c4_head: Literal["published", "new", "layer4"] = "published"  # see contrastlab.tasks.dense.detectors.fifth_stage
+    c4_head: Literal["published", "new", "layer4"] = "published"  # see domains.detection.network.fifth_stage
     trained: bool = Field(False, description="fine-tune the encoder; otherwise no tensor of it changes")
     batch_norm: bool = Field(False, description="batch-norm that learns, also in the pyramid; otherwise it is frozen")
     channels: int = Field(256, ge=1, description="of the pyramid")
@@ -179,7 +179,7 @@ class Settings(FrozenModel):
     train_images: int | None = Field(None, ge=2, description="at most so many images for pre-training; None is all")
     test_images: int | None = Field(None, ge=1, description="at most so many test images; None is all")
     image_size: int = Field(224, ge=8, description="side of an augmented view in pixels")
-    augmentation: str = Field("instdisc", description="name in contrastlab.data.augmentations.AUGMENTATIONS")
+    augmentation: str = Field("instdisc", description="name in contrastlab.pictures.augmentations.AUGMENTATIONS")
     # encoder
     arch: str = Field("resnet18", description="name in contrastlab.encoders.ARCHITECTURES, timm:…, or one of your own")
     arch_options: dict[str, Any] = Field(default_factory=dict, description="of timm:…, torchvision:… and your own")

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from contrastlab.theory import exact
+from contrastlab.information import exact
 
 EXACT, SLACK = 1e-10, 1e-9
 """Of an equation, and of an inequality between two float64 sums."""

@@ -23,8 +23,8 @@ from scipy.special import logsumexp, softmax
 from test_jcl import excess
 
 from contrastbook import ledger
-from contrastlab import divergences
-from contrastlab.theory import exact
+from contrastlab.information import exact
+from contrastlab.scores import divergences
 
 ROUNDING = 1e-7
 STORED = Path(ledger.__file__).parent / "statements/searches.json"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrastlab import encoders, papers
-from contrastlab.theory import exact
+from contrastlab.information import exact
 from contrastlab.views import Split
 
 

@@ -1,6 +1,7 @@
 """f-MICL: the printed divergences, the bounds, the kernel, the family of objectives and the uniformity theorem.
 
-The printed formulas of Tables 1 and 6 are typed here from the paper; nothing of ``contrastlab.divergences`` is in them.
+The printed formulas of Tables 1 and 6 are typed here from the paper; nothing of
+``contrastlab.scores.divergences`` is in them.
 """
 
 import math
@@ -19,9 +20,10 @@ from scipy.optimize import minimize
 from scipy.special import gammaln, hyp0f1, i0, lambertw, xlogy
 from scipy.stats import vonmises, vonmises_fisher
 
-from contrastlab import divergences, papers
-from contrastlab.divergences import Divergence
-from contrastlab.theory import exact
+from contrastlab import papers
+from contrastlab.information import exact
+from contrastlab.scores import divergences
+from contrastlab.scores.divergences import Divergence
 
 TABLE_1 = [divergences.get(name) for name in ("kl", "js", "pearson", "hellinger", "tsallis", "vincze_le_cam")]
 OTHERS = [divergences.REVERSE_KL, divergences.NEYMAN, divergences.JEFFREY]

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrastbook import studies
-from contrastlab import candidates, negatives, objectives, papers
-from contrastlab.theory import exact
+from contrastlab import negatives, objectives, papers
+from contrastlab.information import exact
+from contrastlab.scores import candidates
 
 
 @many

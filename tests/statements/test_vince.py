@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrastlab import encoders, objectives, papers
-from contrastlab.tasks.dense import detectors
-from contrastlab.theory import exact
-from contrastlab.theory.toys import JointGaussian
+from contrastlab.domains.detection import network as detectors
+from contrastlab.information import exact
+from contrastlab.information.toys import JointGaussian
 
 logsumexp = np.logaddexp.reduce  # of a few numbers; scipy's takes a hundred times as long
 

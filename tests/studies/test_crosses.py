@@ -10,7 +10,7 @@ from contrastbook import studies
 from contrastbook.studies import crosses
 from contrastbook.studies.crosses import CHOICES, CROSSES, floor, grid, protocol, recipe_of
 from contrastlab import methods, papers
-from contrastlab.errors import NotApplicableError
+from contrastlab.support.errors import NotApplicableError
 from made_runs import quiet
 
 

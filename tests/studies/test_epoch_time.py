@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from contrastbook.studies import epoch_time
-from contrastlab import methods, papers, report, results, tasks
+from contrastlab import methods, papers, tasks
+from contrastlab.tables import report, results
 
 PLAN = papers.plan("ring", 1)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,8 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from contrastbook.studies import collapse, fmicl_tables
-from contrastlab import papers, report
-from contrastlab.report import Estimate
+from contrastlab import papers
+from contrastlab.tables import report
+from contrastlab.tables.report import Estimate
 
 
 class Fixed(nn.Module):

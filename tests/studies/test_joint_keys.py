@@ -14,8 +14,8 @@ from contrastlab import methods, papers
 from contrastlab.data import Splits
 from contrastlab.methods import get
 from contrastlab.objectives import multi_key_info_nce
-from contrastlab.pretrain import cpu_fabric
-from contrastlab.reproduce import Run
+from contrastlab.tables import Run
+from contrastlab.train import cpu_fabric
 
 
 def test_no_matrix_is_needed() -> None:

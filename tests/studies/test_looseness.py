@@ -14,7 +14,7 @@ from contrastbook.studies import Study, looseness, vince_table3
 from contrastbook.studies.looseness import Reading
 from contrastbook.studies.vince_table3 import PATIENT, THEOREM, WRITTEN, Sizes
 from contrastbook.theory import gaussians
-from contrastlab.errors import UnknownNameError
+from contrastlab.support.errors import UnknownNameError
 from made_runs import one_network
 
 MI = gaussians.information()

@@ -12,7 +12,7 @@ from contrastbook.figures import tables as draw
 from contrastbook.studies import shared_information as shared
 from contrastlab import data
 from contrastlab.data import Splits
-from contrastlab.theory.toys import JointGaussian
+from contrastlab.information.toys import JointGaussian
 
 SIZES = shared.PROFILES["smoke"]
 

@@ -14,7 +14,7 @@ from contrastbook.studies import Study, location, vince_figure6, vince_table3
 from contrastbook.studies import spirals as module
 from contrastbook.studies.spirals import Encoders, Reading, info_nce, points_of
 from contrastbook.studies.vince_figure6 import PROFILES, READINGS, Sizes, accuracy_curve, peak, representations, study
-from contrastlab.errors import ArgumentError
+from contrastlab.support.errors import ArgumentError
 from made_runs import one_network
 
 ETAS, SEEDS = (0.0, 0.4, 1.6), (0, 7)

@@ -7,7 +7,7 @@ import torch
 
 from contrastbook.studies import trafficsign
 from contrastlab.data import ImageSet
-from contrastlab.errors import MissingDataError
+from contrastlab.support.errors import MissingDataError
 
 ROOT = Path(__file__).parents[2]
 

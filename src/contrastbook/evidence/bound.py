@@ -14,8 +14,8 @@ from scipy import stats
 
 from contrastbook.figures.base import MARKERS, dress, subplots_each
 from contrastlab import methods
-from contrastlab.report.numbers import signed
-from contrastlab.results import Result
+from contrastlab.tables.numbers import signed
+from contrastlab.tables.results import Result
 
 METRIC = "linear"
 

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from contrastbook.evidence import inference, searches
-from contrastlab import escape, papers, shipped, tasks
-from contrastlab.errors import NotApplicableError, UnknownNameError
+from contrastlab import papers, tasks
 from contrastlab.papers import Column, TablePlan
-from contrastlab.report.numbers import signed
-from contrastlab.report.rows import RANDOM_LAB, Scores, scores
-from contrastlab.results import Result
+from contrastlab.support import escape, shipped
+from contrastlab.support.errors import NotApplicableError, UnknownNameError
+from contrastlab.tables.numbers import signed
+from contrastlab.tables.results import Result
+from contrastlab.tables.rows import RANDOM_LAB, Scores, scores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

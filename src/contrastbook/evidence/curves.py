@@ -12,11 +12,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from contrastbook.figures.base import BLUE, ORANGE, dress, subplots_each
-from contrastlab import escape
 from contrastlab import methods as recipes
 from contrastlab.papers import Column, TablePlan
-from contrastlab.report.rows import scores
-from contrastlab.results import Result
+from contrastlab.support import escape
+from contrastlab.tables.results import Result
+from contrastlab.tables.rows import scores
 
 MEASURES = {"nn1": "1-NN accuracy (%)", "loss": "loss (nats)"}
 """What a curve may show, most telling first."""

@@ -29,7 +29,7 @@ from typing import Literal
 import numpy as np
 from scipy import interpolate, optimize, special
 
-from contrastlab.errors import reject
+from contrastlab.support.errors import reject
 
 LOOKS = (8, 12, 16)
 """Seeds after which a claim is looked at."""

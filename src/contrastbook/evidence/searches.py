@@ -14,9 +14,9 @@ from typing import Any
 
 import pandas as pd
 
-from contrastlab import checksums
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, reject
 from contrastlab.settings import Settings
+from contrastlab.support import checksums
+from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, reject
 
 LONGER = 3
 """Epochs of a run in the profile for each epoch of a run in the search, where the search does not say otherwise."""

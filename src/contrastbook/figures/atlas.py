@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from contrastlab import data, escape, methods, papers, report
+from contrastlab import data, methods, papers
 from contrastlab.papers import TablePlan
-from contrastlab.results import Result
+from contrastlab.support import escape
+from contrastlab.tables import report
+from contrastlab.tables.results import Result
 
 
 def modalities(method: str) -> str:

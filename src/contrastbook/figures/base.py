@@ -10,8 +10,8 @@ import matplotlib.pyplot as plt
 import plotly.graph_objects as go
 from matplotlib.figure import Figure
 
-from contrastlab import divergences
-from contrastlab.errors import reject
+from contrastlab.scores import divergences
+from contrastlab.support.errors import reject
 
 COLOURS: Mapping[str, str] = {
     "query": "#000000", "positive": "#009E73", "negative": "#D55E00", "ignored": "#BBBBBB", "truth": "#0072B2",

@@ -16,9 +16,9 @@ from contrastbook.figures.base import COLOURS, chart, dots, line
 from contrastbook.studies import measurement, multiview
 from contrastbook.studies.multiview import FOUR, PARTNERS, Graph
 from contrastbook.theory import gaussians
-from contrastlab.errors import reject
-from contrastlab.theory import bounds, exact
-from contrastlab.theory.toys import JointGaussian
+from contrastlab.information import bounds, exact
+from contrastlab.information.toys import JointGaussian
+from contrastlab.support.errors import reject
 
 
 def _both_forms(gaussian: JointGaussian, k: int) -> tuple[float, float]:

@@ -15,8 +15,8 @@ from torch.nn import functional
 from contrastbook.checks import require, require_integer, require_positive
 from contrastbook.figures.base import COLOURS, chart, line
 from contrastbook.theory import joint as exact
-from contrastlab import divergences
-from contrastlab.errors import reject
+from contrastlab.scores import divergences
+from contrastlab.support.errors import reject
 
 Array = NDArray[np.float64]
 

@@ -18,8 +18,8 @@ from contrastbook.figures.base import COLOURS, subplots
 from contrastbook.studies import Study, fmicl_figure1, vince_figure6, vince_table3
 from contrastbook.studies.spirals import Reading, points_of
 from contrastbook.theory import gaussians
-from contrastlab.errors import unknown
-from contrastlab.theory.toys import Handedness, shifted
+from contrastlab.information.toys import Handedness, shifted
+from contrastlab.support.errors import unknown
 
 MARKERS = "s^vDo<>pP*Xh"
 CYCLE = ("negative", "published", "truth", "other", "positive", "query")

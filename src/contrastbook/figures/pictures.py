@@ -27,9 +27,9 @@ from torch import Tensor
 from contrastbook.checks import require, require_integer, require_positive
 from contrastbook.figures.base import COLOURS, subplots
 from contrastbook.studies import Study
-from contrastlab import escape
-from contrastlab.data.annotated import AnnotatedImages, draw
-from contrastlab.errors import check
+from contrastlab.domains.detection.data import AnnotatedImages, draw
+from contrastlab.support import escape
+from contrastlab.support.errors import check
 from contrastlab.views import Channels
 from contrastlab.views.channels import labels, slices
 

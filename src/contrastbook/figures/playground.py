@@ -18,9 +18,9 @@ from typing import Any
 from contrastbook.figures import COLOURS
 from contrastbook.figures import playground_data as known
 from contrastbook.figures.playground_data import CHOICES, OFFER, STOPS, State
-from contrastlab import divergences
-from contrastlab.errors import unknown
 from contrastlab.methods import Recipe
+from contrastlab.scores import divergences
+from contrastlab.support.errors import unknown
 
 __all__ = ["CHOICES", "PRESETS", "STOPS", "Preset", "State", "data", "html", "module", "preset", "widget"]
 
@@ -52,7 +52,7 @@ def _data() -> str:
         "reasons": known.reasons(),
         "bounds": known.bounded(),
         "whole": known.WHOLE,
-        "modules": "keys, methods, negatives, objectives, positives, schedules, views",
+        "modules": "keys, methods, negatives, objectives, positives, scores, views",
         "classColours": [COLOURS[name] for name in colours],
         "mostViews": known.MOST_VIEWS,
         "presets": OFFER["presets"],

@@ -16,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 
 from contrastbook.figures import view_table
-from contrastlab import divergences, keys, negatives, objectives, positives, schedules, views
-from contrastlab.candidates import Candidates, Chosen
-from contrastlab.errors import ContrastLabError, reject, unknown
+from contrastlab import keys, negatives, objectives, positives, views
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
+from contrastlab.scores import divergences, schedules
+from contrastlab.scores.candidates import Candidates, Chosen
+from contrastlab.support.errors import ContrastLabError, reject, unknown
 
 NAME, LABEL = "playground/mine", "mine"
 CLASSES = 6
@@ -194,7 +195,9 @@ def source(part: Any) -> str:
             continue
         named = named or value is None or isinstance(value, bool) or len(given) == 2
         given.append(f"{field.name}={source(value)}" if named else source(value))
-    module = type(part).__module__.removeprefix("contrastlab.").split(".")[0]
+    module = type(part).__module__.removeprefix("contrastlab.")
+    if not module.startswith("scores."):
+        module = module.partition(".")[0]
     return f"{module}.{type(part).__name__}({', '.join(given)})"
 
 

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from contrastbook.checks import require_positive
 from contrastbook.figures.base import COLOURS, chart, subplots
-from contrastlab import divergences, escape
-from contrastlab.data.spectrograms import LogMel, draw_mask, mel_matrix
-from contrastlab.errors import reject
+from contrastlab.domains.speech.views import LogMel, draw_mask, mel_matrix
+from contrastlab.scores import divergences
+from contrastlab.support import escape
+from contrastlab.support.errors import reject
 
 
 def audible_view(wave: Tensor, view: LogMel, rng: torch.Generator) -> tuple[Tensor, NDArray[np.float64]]:

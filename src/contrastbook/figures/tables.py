@@ -18,11 +18,11 @@ from contrastbook.figures.base import BLUE, COLOURS, CYCLE, GREEN, MARKERS, ORAN
 from contrastbook.studies import Study, sweep
 from contrastbook.studies.collapse import Spread
 from contrastbook.studies.joint_keys import Averages, ViewStatistics
-from contrastlab import escape
-from contrastlab.divergences import Divergence
 from contrastlab.papers import TablePlan
-from contrastlab.report import Report
-from contrastlab.results import Result
+from contrastlab.scores.divergences import Divergence
+from contrastlab.support import escape
+from contrastlab.tables.report import Report
+from contrastlab.tables.results import Result
 
 
 def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:

@@ -12,8 +12,9 @@ from matplotlib.colors import ListedColormap
 from plotly import colors
 
 from contrastbook.figures.base import subplots
-from contrastlab import escape, report
-from contrastlab.errors import reject
+from contrastlab.support import escape
+from contrastlab.support.errors import reject
+from contrastlab.tables import report
 
 _DASHES = {"dot": ":", "dash": "--", "longdash": (0, (8, 3)), "dashdot": "-.", "longdashdot": (0, (8, 3, 1, 3))}
 

@@ -16,8 +16,9 @@ import plotly.graph_objects as go
 from IPython.display import display
 
 from contrastbook import figures
-from contrastlab import divergences, escape
-from contrastlab.errors import ContrastLabError
+from contrastlab.scores import divergences
+from contrastlab.support import escape
+from contrastlab.support.errors import ContrastLabError
 
 KNOBS: Mapping[str, Mapping[str, Mapping[str, Any]]] = tomllib.loads(
     (files("contrastbook.figures") / "widgets.toml").read_text("utf-8")

@@ -18,8 +18,8 @@ from torch import Tensor
 from contrastbook.made import shapes
 from contrastbook.made.shapes import SIDE, snap
 from contrastlab.data import Request, Splits
-from contrastlab.data.flow import quantise
-from contrastlab.data.videos import ClipSet
+from contrastlab.domains.clips.data import ClipSet
+from contrastlab.domains.clips.flow import quantise
 
 LENGTH = 16  # frames of a clip
 BOUND = 5.0  # pixels a frame that fill the eight bits of a stored flow; only corners of a few sprites move faster
@@ -151,7 +151,7 @@ def render(index: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tens
     """Clips of indices as for :func:`contrastbook.made.shapes.render`, labels ``[N]``, and some factors by name.
 
     Clips are uint8 ``[N, 16, 5, 32, 32]``: red, green, blue, and the flow to the next frame, right and down, in eight
-    bits (:func:`contrastlab.data.flow.quantise` with :data:`BOUND`; of the last frame, none).
+    bits (:func:`contrastlab.domains.clips.flow.quantise` with :data:`BOUND`; of the last frame, none).
     """
     shapes.check(index, seed)
     key = shapes.mix(shapes.seed_key(seed))  # another than that of ``shapes``

@@ -13,9 +13,9 @@ from importlib.resources import files
 import numpy as np
 
 from contrastlab.data import Request, Splits
-from contrastlab.data import sentences as readers
-from contrastlab.data.sentences import SentenceSet, SentenceSplits
-from contrastlab.errors import reject
+from contrastlab.domains.text import data as readers
+from contrastlab.domains.text.data import SentenceSet, SentenceSplits
+from contrastlab.support.errors import reject
 
 _WORDS = tomllib.loads(files("contrastbook.made").joinpath("grammar.toml").read_text(encoding="utf-8"))
 SLOTS: Mapping[str, tuple[float, list[list[str]]]] = {

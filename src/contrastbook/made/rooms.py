@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrastlab.data import Request, Splits
-from contrastlab.data.scene_sets import SceneSet
-from contrastlab.errors import reject
+from contrastlab.domains.scenes.data import SceneSet
+from contrastlab.support.errors import reject
 
 VERSION = 1  # raised whenever the same (seed, index) would look different: stored results name it
 

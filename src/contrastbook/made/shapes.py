@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from contrastlab.data import ImageSet, Request, Splits
-from contrastlab.errors import reject, unknown
+from contrastlab.support.errors import reject, unknown
 
 SIDE = 32  # height and width of an image in pixels
 TEST_OFFSET = 2_000_000_000  # index of the first test image; training images are counted from 0

@@ -20,10 +20,11 @@ from PIL import Image
 from torch import Tensor
 
 from contrastbook.made import shapes
-from contrastlab import files
-from contrastlab.data import Request, Splits, coco
-from contrastlab.data.annotated import AnnotatedImages
-from contrastlab.seeds import generator
+from contrastlab.data import Request, Splits
+from contrastlab.domains.detection import coco
+from contrastlab.domains.detection.data import AnnotatedImages
+from contrastlab.support import files
+from contrastlab.support.seeds import generator
 
 SIDE = 96  # height and width of a picture in pixels
 _RADII = (0.11, 0.2)  # of the disc of equal area, relative to the side

@@ -17,8 +17,8 @@ from scipy.signal import lfilter
 from torch import Tensor
 
 from contrastlab.data import Request, Splits
-from contrastlab.data.sounds import WaveSet, fitted
-from contrastlab.errors import reject
+from contrastlab.domains.speech.data import WaveSet, fitted
+from contrastlab.support.errors import reject
 
 RATE = 8000
 """Samples a second."""

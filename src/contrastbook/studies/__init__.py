@@ -16,9 +16,10 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from contrastlab import files, results
-from contrastlab.errors import CorruptFileError, unknown
 from contrastlab.settings import FrozenModel
+from contrastlab.support import files
+from contrastlab.support.errors import CorruptFileError, unknown
+from contrastlab.tables import results
 
 Row = dict[str, float | int | str | None]
 Entry = TypeVar("Entry")

@@ -12,17 +12,17 @@ from typing import cast
 
 import pandas as pd
 import torch
+from contrastlab.tasks import frozen
 from torch import Tensor, nn
 
 from contrastlab import data, papers
 from contrastlab.data import ImageSet
-from contrastlab.data.augmentations import augmentation
 from contrastlab.methods import get
-from contrastlab.pretrain import cpu_fabric
-from contrastlab.reproduce import Run
-from contrastlab.seeds import generator
+from contrastlab.pictures.augmentations import augmentation
 from contrastlab.settings import Settings
-from contrastlab.tasks import frozen
+from contrastlab.support.seeds import generator
+from contrastlab.tables import Run
+from contrastlab.train import cpu_fabric
 
 RUNS: Mapping[str, tuple[str, bool, int]] = {
     "untrained": ("ours/random", False, 0), "KL": ("fmicl/kl", False, 0), "JS": ("fmicl/js", False, 0),

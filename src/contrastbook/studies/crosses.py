@@ -19,18 +19,19 @@ import torch
 
 from contrastbook.studies import Row, Study, measure
 from contrastlab import data, methods, papers, tasks
-from contrastlab.data.augmentations import augmentation
-from contrastlab.errors import NotApplicableError, unknown
 from contrastlab.keys import Bank, InBatch, Queue
 from contrastlab.methods import Recipe, get
 from contrastlab.negatives import Ball, Cave, Every, Ring, Uniform
 from contrastlab.objectives import FMICL, AlignUniform, BinaryNCE, InfoNCE, LocalAggregation, Spectral
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.items import fingerprint
 from contrastlab.positives import Joint, Many, Neighbours, One, SameCluster
-from contrastlab.pretrain import cpu_fabric, pretrain
-from contrastlab.pretrain.loop import Log
-from contrastlab.schedules import Linear
-from contrastlab.seeds import derive
+from contrastlab.scores.schedules import Linear
 from contrastlab.settings import Settings
+from contrastlab.support.errors import NotApplicableError, unknown
+from contrastlab.support.seeds import derive
+from contrastlab.train import cpu_fabric, pretrain
+from contrastlab.train.loop import Log
 from contrastlab.views import Augmented, Split
 
 REFERENCES = ("ours/random", "ours/random_lab")
@@ -184,7 +185,7 @@ def study(
     settings = protocol(dataset, profile)
     config = {
         "dataset": dataset,
-        "data": data.items.fingerprint(data.load(dataset, data_root)),
+        "data": fingerprint(data.load(dataset, data_root)),
         "recipe": recipe_of(name).override(settings.overrides).describe(),
         "settings": settings.model_dump(mode="json"),
         "seed": seed,

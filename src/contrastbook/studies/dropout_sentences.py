@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import data, keys, methods, tasks
-from contrastlab.data.modalities import modality
-from contrastlab.data.sentences import Texts
-from contrastlab.pretrain import pretrain
-from contrastlab.seeds import fixed
+from contrastlab.domains.modalities import modality
+from contrastlab.domains.text.data import Texts
+from contrastlab.domains.text.task import cosines
 from contrastlab.settings import Settings
-from contrastlab.tasks.similarity import cosines
+from contrastlab.support.seeds import fixed
+from contrastlab.train import pretrain
 from contrastlab.views import Dropout
 
 

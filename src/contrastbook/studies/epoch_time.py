@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from contrastlab import negatives, papers
-from contrastlab.errors import reject
 from contrastlab.papers import TablePlan
-from contrastlab.report import interval, machine
-from contrastlab.results import Result
+from contrastlab.support.errors import reject
+from contrastlab.tables.report import interval, machine
+from contrastlab.tables.results import Result
 
 PAIRS: Mapping[str, str] = {"IRing": "IR", "MoCoRing": "MoCo"}
 """Rows of Table 5a with a ring, and the row each is built on."""

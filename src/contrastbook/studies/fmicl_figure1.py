@@ -14,17 +14,17 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 import torch
+from contrastlab.tasks import frozen, represent
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastbook.theory import flows
-from contrastlab.data.augmentations import augmentation
-from contrastlab.data.items import ItemSet
-from contrastlab.data.loading import batches
-from contrastlab.errors import reject
-from contrastlab.seeds import generator
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.items import ItemSet
+from contrastlab.pictures.loading import batches
 from contrastlab.settings import Settings
-from contrastlab.tasks import frozen, represent
+from contrastlab.support.errors import reject
+from contrastlab.support.seeds import generator
 from contrastlab.views import Augmented
 
 Pairs = tuple[Tensor, Tensor]

@@ -8,19 +8,20 @@ from typing import cast
 
 import pandas as pd
 import torch
+from contrastlab.tasks import Neighbours, encode
 from scipy.special import hyp0f1
 from torch import Tensor
 
-from contrastlab import data, divergences, methods, objectives, papers
-from contrastlab.data.augmentations import augmentation
-from contrastlab.divergences import Divergence
-from contrastlab.errors import ArgumentError, reject
+from contrastlab import data, methods, objectives, papers
 from contrastlab.methods import Recipe, get
 from contrastlab.objectives import FMICL, Scores
-from contrastlab.pretrain import pretrain
-from contrastlab.report import Report
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.scores import divergences
+from contrastlab.scores.divergences import Divergence
 from contrastlab.settings import Settings
-from contrastlab.tasks import Neighbours, encode
+from contrastlab.support.errors import ArgumentError, reject
+from contrastlab.tables.report import Report
+from contrastlab.train import pretrain
 
 
 def leads() -> pd.DataFrame:

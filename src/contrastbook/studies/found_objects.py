@@ -14,14 +14,15 @@ from typing import Any, cast
 import torch
 
 from contrastbook.studies import Row, Study, measure, stored
-from contrastlab import data, papers, shipped
-from contrastlab.data.annotated import AnnotatedImages
-from contrastlab.errors import MissingDataError, NotApplicableError
-from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.execution import Execution
-from contrastlab.tasks.definitions import Detection
-from contrastlab.tasks.dense import training
-from contrastlab.tasks.dense.detectors import Kind
+from contrastlab import data, papers
+from contrastlab.domains.definitions import Detection
+from contrastlab.domains.detection import task as training
+from contrastlab.domains.detection.data import AnnotatedImages
+from contrastlab.domains.detection.network import Kind
+from contrastlab.support import shipped
+from contrastlab.support.errors import MissingDataError, NotApplicableError
+from contrastlab.tables.cells import Cell
+from contrastlab.tables.execution import Execution
 
 ROWS = ("ours/random", "ring/moco", "ours/supervised")
 """Encoders that are set side by side: as initialised, contrastive, and trained with labels."""

@@ -17,15 +17,15 @@ from torch.nn import functional as F
 
 from contrastbook.theory import joint
 from contrastlab import tasks
-from contrastlab.data.augmentations import augmentation
-from contrastlab.data.loading import batches, subset_order
-from contrastlab.errors import reject
 from contrastlab.methods import get
 from contrastlab.objectives import multi_key_info_nce
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.loading import batches, subset_order
+from contrastlab.pictures.representations import Kind
 from contrastlab.positives import Joint
-from contrastlab.reproduce import Run
-from contrastlab.seeds import generator
-from contrastlab.tasks.representations import Kind
+from contrastlab.support.errors import reject
+from contrastlab.support.seeds import generator
+from contrastlab.tables import Run
 from contrastlab.views import Augmented
 
 KINDS: tuple[Kind, ...] = ("embedding", "pooled")

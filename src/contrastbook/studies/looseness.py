@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from contrastbook.studies.networks import Networks, symmetric
 from contrastbook.theory.gaussians import share_of
-from contrastlab.theory.toys import JointGaussian
+from contrastlab.information.toys import JointGaussian
 
 COVARIANCE = ((2.0, 0.4), (0.4, 2.0))
 POINTS = 2000

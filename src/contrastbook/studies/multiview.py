@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastbook.checks import require
-from contrastlab.errors import reject
+from contrastlab.support.errors import reject
 
 Graph = Literal["core", "full"]
 

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from contrastbook.studies import Row, Study, measure, stored
-from contrastlab import papers, shipped
-from contrastlab.errors import CorruptFileError
-from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.execution import Execution
-from contrastlab.tasks.segmentation import predict, segment, stream_of
+from contrastlab import papers
+from contrastlab.domains.scenes.task import predict, segment, stream_of
+from contrastlab.support import shipped
+from contrastlab.support.errors import CorruptFileError
+from contrastlab.tables.cells import Cell
+from contrastlab.tables.execution import Execution
 
 ROWS: Mapping[str, str] = {
     "random": "cmc/scenes_random", "CMC, 4 views": "cmc/core_4", "supervised": "cmc/scenes_supervised",

@@ -14,21 +14,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from contrastlab.tasks import bootstrap
 from torch import Tensor
 from torch.nn import functional as F
 
 from contrastbook.studies import Row, Study, lookup, measure
 from contrastlab import data, methods, papers
-from contrastlab.data.augmentations import augmentation
-from contrastlab.data.items import ItemSet
-from contrastlab.data.loading import Crops, batches, subset_order
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.information import bounds, critics
+from contrastlab.information.toys import JointGaussian
 from contrastlab.methods import Recipe
-from contrastlab.seeds import fixed, generator
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.items import ItemSet
+from contrastlab.pictures.loading import Crops, batches, subset_order
 from contrastlab.settings import Settings
-from contrastlab.tasks import bootstrap
-from contrastlab.theory import bounds, critics
-from contrastlab.theory.toys import JointGaussian
+from contrastlab.support.errors import NotApplicableError, reject
+from contrastlab.support.seeds import fixed, generator
 from contrastlab.views import Offset
 from contrastlab.views.base import crop_options
 

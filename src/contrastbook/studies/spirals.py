@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastbook.studies.networks import Networks, symmetric
-from contrastlab.seeds import generator
-from contrastlab.theory.toys import Handedness, spirals
+from contrastlab.information.toys import Handedness, spirals
+from contrastlab.support.seeds import generator
 
 Critic = Literal["dot", "distance"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from contrastlab import report
 from contrastlab.papers import TablePlan
-from contrastlab.results import Result
+from contrastlab.tables import report
+from contrastlab.tables.results import Result
 
 
 def value(column: str) -> float:

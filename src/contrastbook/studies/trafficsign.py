@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastbook.studies import Row, Study, measure
-from contrastlab import data, shipped, tasks
-from contrastlab.data.augmentations import augmentation
-from contrastlab.data.items import ItemSet
-from contrastlab.data.loading import batches
-from contrastlab.errors import unknown
+from contrastlab import data, tasks
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.items import ItemSet
+from contrastlab.pictures.loading import batches
+from contrastlab.support import shipped
+from contrastlab.support.errors import unknown
 
 SPLITS = {
     "trafficsign": "at random, per image (ring Table 3, best reading)",

@@ -25,8 +25,8 @@ from torch import Tensor
 from contrastbook import studies
 from contrastbook.studies import Row, Study, lookup, measure, spirals
 from contrastbook.studies.spirals import Encoders, Reading, points_of
-from contrastlab.errors import reject
-from contrastlab.seeds import generator
+from contrastlab.support.errors import reject
+from contrastlab.support.seeds import generator
 
 STUDY = "vince_figure6"
 COLLAPSED = 1e-4  # a representation that varies less than this share of its size is one point

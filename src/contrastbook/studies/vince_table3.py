@@ -22,7 +22,7 @@ from contrastbook.studies.looseness import BATCH, COVARIANCE, NEGATIVES, POINTS,
 from contrastbook.theory import gaussians
 from contrastbook.theory.gaussians import PERCENTS, RHO, share_of
 from contrastlab import papers
-from contrastlab.errors import unknown
+from contrastlab.support.errors import unknown
 
 STUDY = "vince_table3"
 COLLAPSED = RHO / 20  # nats; over y, the optimal critic has a standard deviation of about ρ

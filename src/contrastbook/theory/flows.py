@@ -23,9 +23,9 @@ from zuko.flows import (  # type: ignore[import-untyped]
 )
 from zuko.transforms import MonotonicAffineTransform  # type: ignore[import-untyped]
 
-from contrastlab.errors import NonFiniteLossError, reject
-from contrastlab.seeds import fixed
-from contrastlab.theory.critics import Trace, early_stopping
+from contrastlab.information.critics import Trace, early_stopping
+from contrastlab.support.errors import NonFiniteLossError, reject
+from contrastlab.support.seeds import fixed
 
 Prior = Literal["gaussian", "uniform"]
 

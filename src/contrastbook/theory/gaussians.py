@@ -18,7 +18,7 @@ from scipy.special import log_ndtr, ndtr
 from scipy.stats import ncx2, norm
 
 from contrastbook.checks import require
-from contrastlab.errors import reject
+from contrastlab.support.errors import reject
 
 Array = NDArray[np.float64]
 

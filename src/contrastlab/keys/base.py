@@ -19,8 +19,8 @@ from torch.distributed.nn.functional import all_gather as _all_gather_with_gradi
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-from contrastlab.choices import Choices, Need, Part, view_count
-from contrastlab.errors import NotApplicableError
+from contrastlab.scores.choices import Choices, Need, Part, view_count
+from contrastlab.support.errors import NotApplicableError
 
 Embed = Callable[..., list[Tensor]]
 

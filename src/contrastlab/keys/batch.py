@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import choices
-from contrastlab.choices import Choices, Need
-from contrastlab.errors import check, check_choice, check_flag, check_integer, is_integer, is_number, reject
 from contrastlab.keys import base
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
-from contrastlab.seeds import fixed
+from contrastlab.scores import choices
+from contrastlab.scores.choices import Choices, Need
+from contrastlab.support.errors import check, check_choice, check_flag, check_integer, is_integer, is_number, reject
+from contrastlab.support.seeds import fixed
 
 
 @dataclass(frozen=True)

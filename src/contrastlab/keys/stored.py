@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.choices import FURTHER_KEYS, ROW_PER_ITEM
-from contrastlab.clusters import kmeans
-from contrastlab.errors import check, check_flag, check_integer, is_number, reject
 from contrastlab.keys import base
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
+from contrastlab.scores.choices import FURTHER_KEYS, ROW_PER_ITEM
+from contrastlab.scores.clusters import kmeans
+from contrastlab.support.errors import check, check_flag, check_integer, is_number, reject
 
 
 class StoredState(KeyState):

@@ -1,4 +1,4 @@
-"""What the papers say: every published number, and the protocol behind each table, as data.
+"""What the papers say: every published number, and the protocol behind each table, as data: the public door.
 
 Numbers are CSV files in ``tables/``; protocols are TOML files in ``protocols/``.
 
@@ -8,14 +8,61 @@ Numbers are CSV files in ``tables/``; protocols are TOML files in ``protocols/``
     300
 """
 
-import contrastlab.lab  # noqa: F401
+from __future__ import annotations
 
-from contrastlab.papers.profiles import PROFILE_VARIABLE, SharedProfile, choose_profile, shared_profiles
-from contrastlab.papers.published import PAPERS, Entry, catalogue, parse_seeds, parse_target, plans, published, tables
-from contrastlab.papers.table_plan import REFERENCES, Column, TablePlan, parse_plan, plan
+from typing import TYPE_CHECKING, Any
+
+from contrastlab.support import doors
+
+if TYPE_CHECKING:
+    from contrastlab.tables.plan import REFERENCES, Column, TablePlan, parse_plan, plan
+    from contrastlab.tables.profiles import PROFILE_VARIABLE, SharedProfile, choose_profile, shared_profiles
+    from contrastlab.tables.published import (
+        PAPERS,
+        Entry,
+        catalogue,
+        parse_seeds,
+        parse_target,
+        plans,
+        published,
+        tables,
+    )
 
 __all__ = [
-    "PAPERS", "PROFILE_VARIABLE", "REFERENCES", "Column", "Entry", "SharedProfile", "TablePlan", "catalogue",
-    "choose_profile", "parse_plan", "parse_seeds", "parse_target", "plan", "plans", "published", "shared_profiles",
+    "PAPERS",
+    "PROFILE_VARIABLE",
+    "REFERENCES",
+    "Column",
+    "Entry",
+    "SharedProfile",
+    "TablePlan",
+    "catalogue",
+    "choose_profile",
+    "parse_plan",
+    "parse_seeds",
+    "parse_target",
+    "plan",
+    "plans",
+    "published",
+    "shared_profiles",
     "tables",
-]  # fmt: skip
+]
+
+_HOMES = {
+    **dict.fromkeys(
+        ("PROFILE_VARIABLE", "SharedProfile", "choose_profile", "shared_profiles"), "contrastlab.tables.profiles"
+    ),
+    **dict.fromkeys(
+        ("PAPERS", "Entry", "catalogue", "parse_seeds", "parse_target", "plans", "published", "tables"),
+        "contrastlab.tables.published",
+    ),
+    **dict.fromkeys(("REFERENCES", "Column", "TablePlan", "parse_plan", "plan"), "contrastlab.tables.plan"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    return doors.look_up(__name__, _HOMES, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from contrastlab import errors
-from contrastlab.choices import Part
+from contrastlab.scores.choices import Part
+from contrastlab.support import errors
 
 
 class Augmentation(Protocol):
-    """A distribution over views of a batch of items; :mod:`contrastlab.data.augmentations` has that of images.
+    """A distribution over views of a batch of items; :mod:`contrastlab.pictures.augmentations` has that of images.
 
     ``rng`` is the source of all draws, on the batch's device; None is that device's default.
     """
@@ -98,7 +98,7 @@ class Views(Part):
 
 
 def crop_options(views: Views, size: int) -> dict[str, Any]:
-    """What :class:`contrastlab.data.loading.Crops` needs to know of views of ``size`` pixels."""
+    """What :class:`contrastlab.pictures.loading.Crops` needs to know of views of ``size`` pixels."""
     window = views.window(size)
     if window is not None:
         return {"count": 1, "window": window}

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab import choices, colour, errors
+from contrastlab.scores import choices
+from contrastlab.support import errors
+from contrastlab.views import colour
 from contrastlab.views.base import Augmentation, Views, random_views
 
 LAYOUT: Mapping[str, int] = MappingProxyType({"rgb": 3, "label": 1, "depth": 1, "normal": 3, "flow": 2})

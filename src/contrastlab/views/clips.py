@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contrastlab import errors
+from contrastlab.support import errors
 from contrastlab.views.base import Views
 
 
@@ -50,7 +50,7 @@ class ClipViews(Views):
         """Normalised views of clips uint8 ``[B, T, 5, H, W]``, whose last frame has no flow that is read.
 
         They are ``[B, 3, size, size]`` for each frame and ``[B, 2·stack, size, size]`` for the flow; ``augmentation``
-        is a :class:`contrastlab.data.clip_augmentation.ClipAugmentation`.
+        is a :class:`contrastlab.domains.clips.views.ClipAugmentation`.
         """
         first, last = self._span(batch)
         if batch.ndim != 5:

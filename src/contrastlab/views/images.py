@@ -8,7 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from contrastlab import colour, errors
+from contrastlab.support import errors
+from contrastlab.views import colour
 from contrastlab.views.base import Augmentation, Views, random_views
 
 GRID = 3
@@ -70,7 +71,7 @@ class Split(Views):
     channel is scaled to about [-1, 1] by its mid- and half-range.
 
     Attributes:
-        space: a name in :data:`contrastlab.colour.SPACES`: ``"lab"`` gives L and ab, ``"ydbdr"`` Y and DbDr, …
+        space: a name in :data:`contrastlab.views.colour.SPACES`: ``"lab"`` gives L and ab, ``"ydbdr"`` Y and DbDr, …
         count: augmentations that are split: 1 compares the parts of one view; more give further keys.
         scaling: ``"range"``, or ``"released"``: by the means that the authors' later code has for YDbDr and YCbCr.
     """

@@ -1,0 +1,15 @@
+"""The public door to data: a name becomes labelled items.
+
+>>> splits = load("digits")
+>>> splits.train.items.shape
+torch.Size([1438, 1, 8, 8])
+"""
+
+from contrastlab.domains.sets import OWN, PUBLISHED, SOURCES, Request, Source, data_root, load, modality_of, names
+from contrastlab.pictures.items import Splits
+from contrastlab.pictures.sets import ImageSet, StreamedImages
+
+__all__ = [
+    "OWN", "PUBLISHED", "SOURCES", "ImageSet", "Request", "Source", "Splits", "StreamedImages", "data_root", "load",
+    "modality_of", "names",
+]  # fmt: skip

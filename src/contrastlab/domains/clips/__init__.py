@@ -1,0 +1,1 @@
+"""Videos: frames and their optical flow."""

@@ -1,0 +1,1 @@
+"""Indoor scenes with depth, normals and classes of pixels."""

@@ -1,0 +1,37 @@
+"""Name to task and to metric: what an encoder may be scored on, read without torch.
+
+A task knows nothing of how an encoder was trained. A new one is a dataclass in :mod:`contrastlab.domains.definitions`,
+a function that scores it, its name in the list there, and rows of TOML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from contrastlab.domains import definitions
+from contrastlab.pictures.task import Metric, Task
+from contrastlab.settings import Settings
+from contrastlab.support import errors
+
+TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in definitions.TASKS})
+"""Name to task."""
+
+_TASK_OF = {metric.name: task for task in TASKS.values() for metric in task.metrics}
+
+
+def get(name: str, settings: Settings) -> Task:
+    """The task ``name`` as ``settings`` has it; an ``UnknownNameError`` lists near matches."""
+    errors.check_name("task", name, TASKS)
+    return TASKS[name].of(settings)
+
+
+def task_of(metric: str) -> str:
+    """Name of the task that gives a metric; an ``UnknownNameError`` lists near matches."""
+    errors.check_name("metric", metric, _TASK_OF)
+    return _TASK_OF[metric].name
+
+
+def metric(name: str) -> Metric:
+    """The metric of that name, whichever task has it."""
+    return next(each for each in TASKS[task_of(name)].metrics if each.name == name)

@@ -1,0 +1,65 @@
+"""Every algorithm of the papers as a row of data: five choices and a temperature.
+
+``get("ring/iring")`` is a :class:`Recipe`; ``dataclasses.replace`` makes the cross products no paper tried. There is
+one module for each paper, with its rows in the order of its tables. Where a paper's text, tables and released code
+disagree, the recipe follows the paper and ``note`` says so.
+"""
+
+from __future__ import annotations
+
+from contrastlab import keys, negatives
+from contrastlab.papers.cmc import methods as cmc
+from contrastlab.papers.fmicl import methods as fmicl
+from contrastlab.papers.jcl import methods as jcl
+from contrastlab.papers.ring import methods as ring
+from contrastlab.papers.vince import methods as vince
+from contrastlab.recipe import CHOICES, Recipe
+from contrastlab.support import errors
+from contrastlab.views import Split
+
+__all__ = ["CHOICES", "Recipe", "add", "get", "names"]
+
+_REFERENCES = (
+    Recipe("ours/random", "random encoder", keys=None),
+    Recipe("ours/random_lab", "random encoders of L and ab", views=Split("lab"), keys=None),
+    Recipe(
+        "ours/supervised", "same encoder, trained with labels",
+        keys=keys.Prototypes(), negatives=negatives.Every(), temperature=0.1,
+        note="A reference of ours: the same loop, InfoNCE against one learnt vector per class.",
+    ),
+)  # fmt: skip
+_RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe
+    for rows in (_REFERENCES, *(module.rows() for module in (vince, ring, jcl, cmc, fmicl)))
+    for recipe in rows
+}
+_OURS = frozenset(name.split("/")[0] for name in _RECIPES)
+
+
+def names(paper: str | None = None) -> tuple[str, ...]:
+    """Names of all recipes, or of one paper's (``"ring"``), in the order of its tables."""
+    if paper is not None and paper not in (papers := {name.split("/")[0] for name in _RECIPES}):
+        raise errors.unknown("paper", paper, papers)
+    return tuple(name for name in _RECIPES if paper is None or name.startswith(paper + "/"))
+
+
+def add(recipe: Recipe) -> Recipe:
+    """Make a recipe of your own known by its name, in this process; :func:`contrastlab.tables.table` does so.
+
+    The name must neither be another recipe's nor begin with a paper's short name.
+    """
+    first, _, rest = recipe.name.partition("/")
+    known = _RECIPES.get(recipe.name)
+    if (known is None or known.identity() != recipe.identity()) and (not rest or first in _OURS):
+        accepted = f"a name of your own such as 'mine/{rest or first}', not of {', '.join(sorted(_OURS))}"
+        raise errors.reject("name", recipe.name, accepted)
+    _RECIPES[recipe.name] = recipe
+    return recipe
+
+
+def get(name: str, paper: str | None = None) -> Recipe:
+    """The recipe of that name; with ``paper``, ``"iring"`` is short for ``"ring/iring"``."""
+    for full in (name, f"{paper}/{name}", f"ours/{name}"):
+        if full in _RECIPES:
+            return _RECIPES[full]
+    raise errors.unknown("method", name, _RECIPES)

@@ -1,0 +1,1 @@
+"""The default domain: sets of pictures, readers, loading, augmentations, networks and probes."""

@@ -1,0 +1,150 @@
+"""Training for a task: classifiers and decoders over shuffled batches, and long trainings that resume."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from contrastlab.pictures.loading import Crops, batches
+from contrastlab.pictures.task import Log, Setting
+from contrastlab.settings import ActionRecognition, Detector, LinearProbe, SegmentationProbe
+from contrastlab.support.errors import NonFiniteLossError, NotApplicableError
+from contrastlab.train import checkpoint
+from contrastlab.train.checkpoint import Artefact
+
+SAVE_EVERY_S, SPEAK_EVERY_S = 60.0, 10.0
+DROPS = (2 / 3, 0.8, 14 / 15)  # of the epochs, after which Adam's rate falls to a fifth: 2,000, … of 3,000 (CMC, E.4)
+
+
+@dataclass
+class Fitting:
+    """What is fitted, with an optimiser and a schedule by epochs."""
+
+    network: nn.Module
+    optimiser: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+
+    @classmethod
+    def adam(cls, network: nn.Module, how: SegmentationProbe) -> Fitting:
+        """A network trained by Adam, whose rate falls as ``DROPS`` says."""
+        adam = torch.optim.Adam(network.parameters(), lr=how.lr, betas=how.betas)
+        milestones = sorted({max(1, round(part * how.epochs)) for part in DROPS})
+        return cls(network, adam, torch.optim.lr_scheduler.MultiStepLR(adam, milestones, 0.2))
+
+
+def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Take one step."""
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+
+
+def fit(
+    losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]], fits: dict[str, Fitting], setting: Setting,
+    chosen: Tensor, how: LinearProbe | SegmentationProbe, name: str, crops: tuple[Any, int] | None = None,
+) -> None:  # fmt: skip
+    """Minimise losses over the training items numbered ``chosen``, each with an optimiser of its own.
+
+    ``losses`` takes item numbers ``[B]``, items and a generator for their augmentation, and gives a scalar for each of
+    ``fits``, which it may fill when it sees the first batch. Incomplete batches are left out. ``crops`` has the
+    augmentation, and the views of an item, of a set whose workers cut the views themselves.
+    """
+    if not len(chosen):
+        raise NotApplicableError(f"{name}: the training set is empty")
+    order = torch.Generator().manual_seed(setting.seed)
+    draws = torch.Generator(device=setting.device).manual_seed(setting.seed)
+    size = min(how.batch_size, len(chosen))
+    for epoch in range(how.epochs):
+        shuffled = chosen[torch.randperm(len(chosen), generator=order)]
+        crop = Crops(*crops, setting.seed, epoch * len(chosen)) if crops else None
+        values: dict[str, Tensor] = {}
+        for index, items in batches(setting.data.train, shuffled, size, setting.device, drop_last=True, crop=crop):
+            values = losses(index, items, draws)
+            for key, value in values.items():
+                descend(fits[key].optimiser, value)
+        for each in fits.values():
+            each.schedule.step()
+        mean = sum(value.item() for value in values.values()) / len(values)
+        setting.log(f"{name}, epoch {epoch + 1}/{how.epochs}, loss {mean:.3f}")
+
+
+class Resumable:
+    """A long training by SGD whose draws are counted, so that it goes on from its checkpoint to the same bits on a CPU.
+
+    ``name`` and ``unit`` (step or epoch) are for messages; without ``artefact`` there is no checkpoint.
+    """
+
+    def __init__(
+        self, network: nn.Module, how: ActionRecognition | Detector, name: str, artefact: Artefact | None,
+        unit: str = "step",
+    ) -> None:  # fmt: skip
+        self.network, self.name, self.artefact, self.unit = network, name, artefact, unit
+        learning = [p for p in network.parameters() if p.requires_grad]
+        self.optimiser = torch.optim.SGD(learning, lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay)
+        self.losses: list[float] = []
+
+    def descend(self, loss: Tensor, lr: float) -> float:
+        """Take one step at this rate, and give the loss."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
+        descend(self.optimiser, loss)
+        return float(loss.detach())
+
+    def run(self, steps: Callable[[int], Iterator[float]], total: int, log: Log) -> list[float]:
+        """Losses of all ``total`` steps; ``steps`` takes those from a number on, and yields the loss of each.
+
+        After a ``NonFiniteLossError`` nothing more is stored.
+        """
+        self._resume(log)
+        first = len(self.losses)
+        began = saved = spoke = time.monotonic()
+        with torch.enable_grad():
+            for loss in steps(first):
+                if not math.isfinite(loss):
+                    raise NonFiniteLossError(f"{self.name}: the loss is {loss} at {self.unit} {len(self.losses) + 1}")
+                self.losses.append(loss)
+                now, done = time.monotonic(), len(self.losses)
+                if now - spoke > SPEAK_EVERY_S or done == total:
+                    left = int((now - began) / (done - first) * (total - done))
+                    log(f"{self.name}: {self.unit} {done}/{total} loss {loss:.3f} eta {left // 60}:{left % 60:02d}")
+                    spoke = now
+                if now - saved > SAVE_EVERY_S and done < total:
+                    self.save()
+                    saved = now
+        return self.losses
+
+    def save(self) -> None:
+        """Write the checkpoint, where there is an artefact."""
+        if self.artefact is not None:
+            state = {"model": tensors_of(self.network), "optimiser": self.optimiser.state_dict(), "losses": self.losses}
+            self.artefact.save(state)
+
+    def _resume(self, log: Log) -> None:
+        if self.artefact is None or (state := self.artefact.resume()) is None:
+            return
+        if "epoch" in state:  # of a fine-tuning of version 0.1
+            state |= {"model": state["network"], "losses": [0.0] * state["epoch"]}
+        with torch.no_grad():
+            for name, tensor in tensors_of(self.network).items():
+                tensor.copy_(state["model"][name])
+        checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
+        self.losses = list(state["losses"])
+        log(f"{self.name}: resumed at {self.unit} {len(self.losses)}")
+
+
+class Pooled(nn.Module):
+    """The average of a map over positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3))
+
+
+def tensors_of(network: nn.Module) -> dict[str, Tensor]:
+    """Every tensor of a network once, by name."""
+    return {**dict(network.named_parameters()), **dict(network.named_buffers())}

@@ -1,0 +1,139 @@
+"""Networks of other libraries and of your own as backbones, and state dicts that other libraries trained.
+
+``timm:<name>`` and ``torchvision:<name>`` are architectures, which start untrained; :func:`register` names one of your
+own. Nothing is downloaded. Of a file that ``torch.save`` wrote, tensors and plain values are read and nothing else.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from contrastlab.pictures.networks import Network, Stem
+from contrastlab.support import errors, files
+
+_GROUP = "contrastlab.encoders"
+_KEY_MAPS: Mapping[str, Any] = tomllib.loads(
+    resources.files("contrastlab.pictures").joinpath("state_dicts.toml").read_text("utf-8")
+)
+_OWN: dict[str, Callable[..., Any]] = {}
+
+
+def register(name: str, make: Callable[..., nn.Module]) -> None:
+    """Make a backbone of your own known as the architecture ``name``, in this process.
+
+    ``make(in_channels=C, **arch_options)`` gives a module from views ``[B, C, H, W]`` to features ``[B, F]`` or a map
+    ``[B, F, h, w]``, with F as its attribute ``num_features``. Settings choose it by ``arch``, and both its name and
+    its options are hashed; its code is not, so changed code needs another name. Its stem and width are its own. The
+    entry points ``contrastlab.encoders`` of a package are known to every process.
+    """
+    if not isinstance(name, str) or ":" in name or "/" not in name.strip("/"):
+        raise errors.reject("name", name, "a name of your own such as 'mine/wide'")
+    _OWN[name] = make
+
+
+def network(arch: str, options: Mapping[str, Any]) -> Network | None:
+    """What makes the backbone ``arch`` with further arguments ``options``; ``None`` for a name that is not known."""
+    library, _, name = arch.partition(":")
+    own = _OWN.get(arch) or next((point.load() for point in metadata.entry_points(group=_GROUP, name=arch)), None)
+    make = partial(_LIBRARIES[library], name) if name and library in _LIBRARIES else own
+    return None if make is None else partial(_build, arch, make, options)
+
+
+def _build(
+    arch: str, make: Callable[..., Any], options: Mapping[str, Any], in_channels: int, stem: Stem, width: float
+) -> nn.Module:
+    if ":" in arch and (stem, width) != ("imagenet", 1):
+        raise errors.reject("stem, width", (stem, width), f"('imagenet', 1) with {arch}: both are its own")
+    try:
+        return make(in_channels=in_channels, **options)
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        if isinstance(error, errors.ContrastLabError):
+            raise
+        raise errors.reject("arch_options", dict(options), f"what {arch} takes ({error})") from error
+
+
+def _timm(name: str, in_channels: int, **options: Any) -> Any:
+    timm = errors.import_extra("timm", "vit")
+    _check("timm", name, timm.list_models(), f"hf download timm/{name} model.safetensors")
+    return timm.create_model(name, in_chans=in_channels, num_classes=0, **options)
+
+
+def _torchvision(name: str, in_channels: int, **options: Any) -> Any:
+    from torchvision import models
+
+    plain, _, tag = name.partition(".")
+    how = f"the url of torchvision.models.get_model_weights({plain!r})[{tag!r}]"
+    _check("torchvision", name, models.list_models(module=models), how)
+    made = models.get_model(name, weights=None, **options)
+    layers = [(path, layer) for path, layer in made.named_modules() if isinstance(layer, nn.Linear)]
+    if in_channels != 3 or not layers:
+        lacks = f"{in_channels} channels instead of three" if layers else "no linear classifier to take off"
+        raise errors.NotApplicableError(f"torchvision:{name} cannot be used here: {lacks}")
+    made.num_features = layers[-1][1].in_features
+    made.set_submodule(layers[-1][0], nn.Identity())
+    return made
+
+
+_LIBRARIES: Mapping[str, Callable[..., Any]] = {"timm": _timm, "torchvision": _torchvision}
+
+
+def _check(library: str, name: str, known: list[str], get: str) -> None:
+    """Refuse a name that a library has not, and say of one with a tag, ``resnet18.a1_in1k``, how to get its weights."""
+    plain, _, tag = name.partition(".")
+    errors.check_name(f"network of {library}", plain, known)
+    if tag:
+        how = f"{get}, then --encoder FILE --arch {library}:{plain}"
+        raise errors.MissingDataError(f"weights of {library}:{name} are not downloaded here; get the file: {how}")
+
+
+# State dicts of other trainers ----------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a ``.safetensors`` file, or of a checkpoint of ``torch.save``, by name, on the CPU."""
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        inside: Any = torch.load(path, map_location="cpu", weights_only=True)
+        while not any(isinstance(value, Tensor) for value in inside.values()):
+            inside = next(inside[name] for name in ("state_dict", "model", "teacher", "student") if name in inside)
+        return {str(name): value for name, value in inside.items() if isinstance(value, Tensor)}
+    except (*files.DAMAGED, pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, StopIteration) as error:
+        plain = "" if isinstance(error, pickle.UnpicklingError) else str(error)  # that one advises to trust the file
+        reason = (plain or type(error).__name__).splitlines()[0]
+        accepted = "a .safetensors file, or tensors and plain values of torch.save; other objects are not read"
+        raise errors.CorruptFileError(f"{path} holds no state dict ({reason}); accepted is {accepted}") from error
+
+
+def fill(backbone: nn.Module, path: Path, arch: str) -> str:
+    """Give a backbone the tensors of a file, whatever its trainer calls them; gives the trainer's name.
+
+    Rows of ``state_dicts.toml`` are tried in order. All tensors of the backbone must be there, in their shapes; only
+    counters of batches may lack. What the file has beside them (heads, queues, a momentum encoder) is left aside.
+    """
+    state, wanted = read(path), backbone.state_dict()
+    tries: list[tuple[int, str, str]] = []
+    for trainer, row in _KEY_MAPS.items():
+        children = {str(k): name for k, name in enumerate(row.get("children", ()))}
+        cut = {key: key.removeprefix(row["prefix"]).partition(".") for key in state if key.startswith(row["prefix"])}
+        named = {children.get(first, first) + dot + rest: state[key] for key, (first, dot, rest) in cut.items()}
+        fits = {name: named[name] for name, own in wanted.items() if name in named and named[name].shape == own.shape}
+        lacking = [name for name in wanted if name not in fits and not name.endswith("num_batches_tracked")]
+        if not lacking:
+            backbone.load_state_dict(fits, strict=False)
+            return trainer
+        tries.append((len(lacking), trainer, lacking[0]))
+    count, trainer, first = min(tries, key=lambda each: each[0])
+    what = f"{count} of {len(wanted)} tensors are absent or of another shape, such as {first}"
+    raise errors.reject("arch", arch, f"the architecture of {path}: read as of {trainer}, {what}")

@@ -1,0 +1,166 @@
+"""Images in parquet tables, as Hugging Face writes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from contrastlab.pictures import limits
+from contrastlab.pictures.items import LABEL_COLUMNS, Splits, split_own
+from contrastlab.pictures.sets import ImageSet, opened, stack
+from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, check, reject
+
+
+@contextmanager
+def _reading(path: Path | str) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            limits.check_count(file.metadata.num_rows, limits.MAX_ROWS, "rows", path)
+            yield file
+    except (OSError, pa.ArrowException) as error:
+        raise CorruptFileError(f"{path} cannot be read as parquet: {error}") from error
+
+
+def columns(path: Path, *names: str) -> list[list[Any]]:
+    """The values of some columns of a parquet file."""
+    with _reading(path) as file:
+        values = file.read(columns=list(names)).to_pydict()
+    return [values[name] for name in names]
+
+
+def read_parquet(paths: Iterable[Path]) -> tuple[ImageSet, str]:
+    """The images of parquet files, in order, decoded, and how they are stored, such as ``JPEG``.
+
+    The files have a column of images (struct with ``bytes``) and, if there are labels, a column of integers or strings
+    whose name is one of :data:`contrastlab.pictures.items.LABEL_COLUMNS`. Labels are −1 where missing or negative.
+    Images of several sizes are resized to the shortest side among them (at most 256) and cropped to the middle square.
+    The last few results are kept in memory.
+    """
+    stats = ((path, path.stat()) for path in paths)
+    return _read_parquet(tuple((str(path.resolve()), stat.st_mtime_ns, stat.st_size) for path, stat in stats))
+
+
+@lru_cache(maxsize=4)
+def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> tuple[ImageSet, str]:
+    encoded: list[bytes] = []
+    values: list[Any] = []
+    names: tuple[str, ...] | None = None
+    for path, _, _ in stamps:
+        with _reading(path) as file:
+            schema = file.schema_arrow
+            image = _image_column(schema, path)
+            label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
+            table = file.read(columns=[image, label] if label else [image])
+        rows = table.flatten()[f"{image}.bytes"].to_pylist()
+        if any(row is None for row in rows):
+            raise ArgumentError(f"{path}: the image bytes are not in the file, only paths to them")
+        encoded += rows
+        given = table[label].to_pylist() if label else [None] * len(rows)
+        if not all(value is None or isinstance(value, int | str) for value in given):
+            kind = str(schema.field(label).type)
+            raise reject(f"{path}: column {label}", kind, "one whole number or text for each image")
+        values += given
+        names = names or _class_names(schema, label)
+    where = ", ".join(path for path, _, _ in stamps)
+    kinds = {isinstance(value, str) for value in values if value is not None}
+    check(len(kinds) < 2, f"{where}: label", "numbers and texts", "one kind of label in all files")
+    labels, classes = _as_labels(values, names)
+    images = ImageSet(
+        where, stack([(content, f"{where}: image {k}") for k, content in enumerate(encoded)]), labels, classes
+    )
+    if not encoded:
+        return images, "nothing"
+    with opened(encoded[0]) as first:
+        return images, str(first.format)
+
+
+def _image_column(schema: Any, path: str) -> str:
+    """A struct with a field ``bytes`` that is binary; ``img`` or ``image`` if there are several."""
+    import pyarrow as pa
+
+    structs = [column for column in schema if pa.types.is_struct(column.type)]
+    fields = [(column.name, field) for column in structs for field in column.type if field.name == "bytes"]
+    usable = [name for name, field in fields if field.type in (pa.binary(), pa.large_binary())]
+    if not usable:
+        accepted = "a column of images, a struct with the fields bytes and path"
+        raise ArgumentError(f"{path} has the columns {', '.join(schema.names)}: accepted is {accepted}")
+    return next(str(name) for name in ("img", "image", *usable) if name in usable)
+
+
+def _class_names(schema: Any, column: str | None) -> tuple[str, ...] | None:
+    """Names in the Hugging Face metadata of the schema, if it has them; other metadata say nothing of classes."""
+    try:
+        names: Any = json.loads((schema.metadata or {})[b"huggingface"])
+        for key in ("info", "features", column, "names"):
+            names = names.get(key, {})
+    except (KeyError, ValueError, AttributeError, RecursionError):
+        return None
+    return tuple(names) if isinstance(names, list) and names and all(isinstance(name, str) for name in names) else None
+
+
+def _as_labels(values: list[Any], names: tuple[str, ...] | None) -> tuple[Tensor, tuple[str, ...]]:
+    if any(isinstance(value, str) for value in values):
+        names = tuple(sorted({value for value in values if value is not None}))
+        index = {name: k for k, name in enumerate(names)}
+        return torch.tensor([index.get(value, -1) for value in values]), names
+    numbers = [-1 if value is None else max(int(value), -1) for value in values]
+    count = max(numbers, default=-1) + 1
+    check(count <= limits.MAX_CLASSES, "label", count - 1, f"numbers of classes, below {limits.MAX_CLASSES}")
+    if names is None or len(names) < count:
+        names = tuple(str(k) for k in range(count))
+    return torch.tensor(numbers, dtype=torch.int64), names
+
+
+def parquet_files(folder: Path) -> dict[str, list[Path]]:
+    """Parquet files anywhere under ``folder``, sorted, by the split that their name or folder tells.
+
+    Splits are ``train``, ``test``, ``val``, ``unlabel``, and the empty string where the name tells none.
+    """
+    by_split: dict[str, list[Path]] = {}
+    for path in sorted(limits.files_below(folder, (".parquet",))):
+        words = reversed(re.findall("[a-z]+", path.relative_to(folder).as_posix().lower()))
+        splits = (split for word in words for split in ("train", "test", "val", "unlabel") if word.startswith(split))
+        by_split.setdefault(next(splits, ""), []).append(path)
+    return by_split
+
+
+def load_parquet(name: str, location: str | Path, note: str = "") -> Splits:
+    """Splits of ``parquet:<path>``: a file, or a folder of files whose names tell ``train`` and ``test`` or ``val``.
+
+    Without a test part, one image in five of each class is held out. Class names come from the Hugging Face
+    metadata, or are the label values. A small copy of a published set has a ``note``.
+    """
+    path = limits.own_path(name, location)
+    if not path.exists():
+        raise MissingDataError(f"{name}: {path} does not exist. Give a parquet file or a folder of them.")
+    by_split = {"": [path]} if path.is_file() else parquet_files(path)
+    train_files = by_split.get("train") or by_split.get("")
+    if not train_files:
+        raise MissingDataError(f"{name}: no training file *train*.parquet under {path}; give the path of one file.")
+    (train, encoding), test = read_parquet(train_files), None
+    for split in ("test", "val"):  # published test parts are often unlabelled, their validation part is not
+        if split in by_split and (test is None or int(test.labels.max()) < 0):
+            test = aligned(read_parquet(by_split[split])[0], train.classes, f"{name}: the {split} part")
+    note = f"{f'{note}; ' if note else ''}{path.name}: Hugging Face parquet, images stored as {encoding}"
+    return split_own(name, replace(train, name=f"{name}/train"), test, note)
+
+
+def aligned(part: Any, classes: tuple[str, ...], where: str) -> Any:
+    """A part of a data set, its labels counted in ``classes``."""
+    strange = sorted(set(part.classes) - set(classes))
+    if strange:
+        raise ArgumentError(f"{where} has classes that the training images lack: {', '.join(strange[:5])}")
+    table = torch.tensor([classes.index(name) for name in part.classes] + [-1])
+    return replace(part, labels=table[part.labels], classes=classes)

@@ -1,0 +1,154 @@
+"""Representations of items by frozen encoders, and their nearest neighbours.
+
+Frozen means evaluation mode, batch-norm included, and no gradient: nothing here changes an encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contrastlab.domains.definitions import Neighbours
+from contrastlab.pictures import encoder as enc
+from contrastlab.pictures.items import ItemSet
+from contrastlab.pictures.loading import batches, subset_order
+from contrastlab.pictures.task import Measured, Setting
+from contrastlab.scores import ranks
+from contrastlab.support.errors import check, reject
+from contrastlab.views import Augmentation, Views
+
+Kind = Literal["embedding", "pooled", "map"]
+
+
+@contextmanager
+def frozen(encoders: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; the mode of every submodule is put back afterwards."""
+    modes = [(module, module.training) for module in encoders.modules()]
+    encoders.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def represent(encoders: nn.ModuleList, views: tuple[Tensor, ...], kind: Kind) -> Tensor:
+    """``[B, F]`` representation of a batch of views, one view per encoder.
+
+    ``embedding`` is the unit output of the head, concatenated over streams and normalised again;
+    ``pooled`` and ``map`` are the features after and (flattened) before pooling.
+    """
+    if kind == "embedding":
+        return F.normalize(torch.cat([e(v) for e, v in zip(encoders, views, strict=True)], 1), dim=1)
+    return enc.features(encoders, views, pooled=kind == "pooled").flatten(1)
+
+
+def encode(
+    encoders: nn.ModuleList, part: Views, augmentation: Augmentation, source: ItemSet,
+    *, kind: Kind = "embedding", batch_size: int = 512, device: torch.device | str = "cpu",
+    indices: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Representations of the plain views of items, ``[N, F]`` float32, and their labels ``[N]``, on ``device``.
+
+    ``part`` are the recipe's views, ``indices`` ``[N]`` the numbers of the items (all by default), ``kind`` is that of
+    :func:`represent`.
+    """
+    order = torch.arange(len(source)) if indices is None else indices
+    with frozen(encoders):
+        stream = batches(source, order, batch_size, device, drop_last=False)
+        rows = [represent(encoders, part.plain(images, augmentation), kind).float() for _, images in stream]
+    return torch.cat(rows), source.labels[order].to(device)
+
+
+def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+    """Both ``[N, F]`` and ``[M, F]`` less the means of ``train`` and over its standard deviations."""
+    check(len(train) >= 2, "train", tuple(train.shape), "at least two rows: one has no standard deviation")
+    mean, std = train.mean(0), train.std(0).clamp(min=1e-6)
+    return (train - mean) / std, (test - mean) / std
+
+
+def check_labels(train: Tensor, labels: Tensor) -> None:
+    """Refuse rows without one label each, or with a label below 0."""
+    check(len(train) == len(labels), "labels", tuple(labels.shape), f"one label for each of the {len(train)} rows")
+    if len(labels) and int(labels.min()) < 0:
+        raise reject("labels", int(labels.min()), "labels from 0: an unlabelled image cannot vote")
+
+
+def take(source: Any, count: int | None, seed: int = 0) -> Any:
+    """At most ``count`` items of a set, with class counts as equal as possible."""
+    return source.take(min(count or len(source), len(source)), seed)
+
+
+def bootstrap(statistic: Callable[[Tensor], Any], items: int, *, draws: int = 1000, seed: int = 0) -> tuple[Any, Any]:
+    """A statistic of test items, one number or several, and the 95 % half-width of its sampling error.
+
+    The width is half the distance of the 2.5 % and 97.5 % quantiles over the draws, which are with replacement:
+    ``statistic`` is given item numbers ``[items]``, which may repeat.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [statistic(torch.randint(items, (items,), generator=generator)) for _ in range(draws)]
+    values, ends = torch.tensor(drawn, dtype=torch.float64), torch.tensor([0.025, 0.975], dtype=torch.float64)
+    return statistic(torch.arange(items)), (values.quantile(ends, 0).diff(dim=0)[0] / 2).tolist()
+
+
+def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor) -> Tensor:
+    """Whether the training row with the largest dot product has a test row's label, boolean ``[M]`` (vince, ring, LA).
+
+    Both are unit rows, ``[N, d]`` (the papers take the memory bank itself) and ``[M, d]``, with labels from 0.
+    """
+    check_labels(train, labels)
+    nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(_rows(train))])
+    return labels[nearest] == test_labels
+
+
+def own_class_share(rows: Tensor, labels: Tensor, *, percent: float = 1.0, queries: int = 1024) -> float:
+    """Percent of the closest ``percent`` of the rows, ``[N, d]``, N of 2 or more, that share a row's label.
+
+    The mean over the first ``queries`` rows, none of which counts among its own neighbours.
+    """
+    asked = rows[:queries]
+    others = (asked @ rows.T).fill_diagonal_(-torch.inf)
+    nearest = others.topk(max(1, round(len(rows) * percent / 100)), sorted=False).indices
+    return 100 * float((labels[nearest] == labels[: len(asked), None]).double().mean())
+
+
+def knn(
+    train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, k: int = 200, temperature: float = 0.1
+) -> Tensor:
+    """Whether the ``k`` closest training rows, or all, vote for a test row's label, by ``exp(cosine/temperature)``.
+
+    Source: Wu et al. 2018. Shapes are those of :func:`nearest_neighbour`.
+    """
+    check_labels(train, labels)
+    check(k >= 1, "k", k, "at least 1")
+    check(temperature > 0, "temperature", temperature, "a number above 0")
+    classes, predicted = int(labels.max()) + 1, []
+    for rows in test.split(_rows(train)):
+        similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)
+        # relative to the closest row, whose weight of 1 no temperature takes away
+        weights = ((similarity - similarity.amax(1, keepdim=True)) / temperature).exp()
+        votes = rows.new_zeros(len(rows), classes).scatter_add_(1, labels[nearest], weights)
+        predicted.append(votes.argmax(1))
+    return torch.cat(predicted) == test_labels
+
+
+def _rows(train: Tensor) -> int:  # whose similarities fit beside the training rows of a GPU
+    return max(1, min(2048, ranks.KEPT_BYTES // (4 * len(train))))
+
+
+def score(task: Neighbours, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+    """``knn200`` and ``nn1``, percent of test items."""
+    train, shown = setting.data.train, (encoders, setting.views, setting.augmentation)
+    chosen = subset_order(train.labels, task.train_images, seed=0)
+    rows, labels = encode(*shown, train, device=setting.device, indices=chosen)
+    queries, truth = encode(*shown, take(setting.data.test, task.test_images), device=setting.device)
+    return {
+        "knn200": Measured.share(knn(rows, labels, queries, truth, k=task.k, temperature=task.temperature)),
+        "nn1": Measured.share(nearest_neighbour(rows, labels, queries, truth)),
+    }

@@ -1,0 +1,215 @@
+"""Pictures: decoded, cut out, resized, as pixels; sets of them in memory or in files."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from contrastlab.pictures import limits
+from contrastlab.pictures.items import Files, Items
+from contrastlab.support.errors import ContrastLabError, CorruptFileError, TooLargeError, check, is_integer, unreadable
+
+STREAMED_SIDE = 256  # what ImageNet protocols resize the shorter side to before a 224-pixel crop
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Of Pillow, decided by a file's content: an EPS file called ``.jpg`` would be handed to another program."""
+
+_UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error)  # of Pillow's readers
+
+
+@contextmanager
+def opened(source: Path | bytes | Image.Image, where: str = "") -> Iterator[Image.Image]:
+    """A picture, from a file or its content, whose header has been read and whose pixels have not.
+
+    What is no picture of one of :data:`FORMATS`, here or where its pixels are read inside, is a ``CorruptFileError``
+    that calls it ``where``; more pixels than :data:`contrastlab.pictures.limits.MAX_PIXELS` are a ``TooLargeError``.
+    """
+    where = where or (str(source) if isinstance(source, Path) else "an image")
+    if isinstance(source, Path):
+        limits.check_regular(source)
+    try:
+        if isinstance(source, Image.Image):
+            limits.check_pixels(*source.size, where)
+            yield source
+            return
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+            limits.check_pixels(*image.size, where)
+            yield image
+    except (FileNotFoundError, ContrastLabError):
+        raise
+    except PermissionError as error:
+        raise unreadable(where, error) from error
+    except Image.DecompressionBombError as error:
+        raise TooLargeError(f"{where}: {error} Accepted are at most {limits.MAX_PIXELS} pixels") from error
+    except _UNREADABLE as error:
+        raise CorruptFileError(f"{where} cannot be decoded: {error}") from error
+
+
+def decode(source: Path | bytes | Image.Image, where: str = "") -> Image.Image:
+    """An encoded picture as it is stored, as grey (mode ``L``) or as ``RGB``; errors are those of :func:`opened`.
+
+    A palette and CMYK become RGB, transparency is left out, of an animation the first frame is taken, and of 16 bits
+    the upper eight; 32 bits a channel are refused. The orientation that EXIF notes is not applied: annotations count
+    pixels as they are stored, and torchvision's folders are read so, too.
+    """
+    with opened(source, where) as image:
+        if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+            return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+        if image.mode in ("I", "F"):
+            raise ValueError(f"pixels of 32 bits (mode {image.mode}): accepted are 8 or 16 bits a channel")
+        return _in_mode(image, "L" if image.mode in ("1", "L") else "RGB")
+
+
+def _in_mode(image: Image.Image, mode: str) -> Image.Image:
+    image.load()
+    return image if image.mode == mode else image.convert(mode)  # Pillow would copy one that has the mode already
+
+
+def square(image: Image.Image, side: int, where: object = "a picture") -> Image.Image:
+    """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased) and its middle square cut out."""
+    width, height = image.size
+    if min(width, height) != side:
+        scale = side / min(width, height)
+        width, height = max(round(width * scale), side), max(round(height * scale), side)
+        limits.check_pixels(width, height, f"{where}, its shorter side resized to {side},")
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = (width - side) // 2, (height - side) // 2
+    return image.crop((left, top, left + side, top + side))
+
+
+def chw(image: Image.Image, channels: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Pixels as uint8 ``[channels, H, W]``, contiguous."""
+    pixels = np.asarray(_in_mode(image, "L" if channels == 1 else "RGB"))
+    return np.array(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1), order="C")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageSet(Items):
+    """Images in memory, uint8 ``[N, C, H, W]`` with C 1 (grey) or 3 (RGB)."""
+
+    modality: ClassVar[str] = "image"
+    by_item: ClassVar[tuple[str, ...]] = (*Items.by_item, "factors")
+    shape: ClassVar[str] = "uint8 of shape [N, C, H, W] with C 1 or 3"
+
+    #: what else is known of each image, ``[N]`` by name: what a generated one was made from, or a video frame's track
+    factors: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def _fits(self) -> bool:
+        return self.items.dtype == torch.uint8 and self.items.ndim == 4 and self.channels in (1, 3)
+
+    @property
+    def images(self) -> Tensor:
+        """The items."""
+        return self.items
+
+    def coloured(self) -> ImageSet:
+        """The same images with three channels; grey becomes three equal ones, which share their memory."""
+        return self if self.channels == 3 else replace(self, items=self.items.expand(-1, 3, -1, -1))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamedImages(Files):
+    """Image files that are decoded one at a time.
+
+    ``images[index]`` is what evaluation sees: the middle square of the picture with its shorter side at ``resize``.
+    Training takes its random crops from the whole picture, :meth:`crops`, as the papers' protocols do.
+    ``boxes`` int64 ``[N, 4]`` of (top, left, height, width) are the parts of the files that are the pictures, such as
+    one object each; a file may occur several times. None is whole files.
+    """
+
+    modality: ClassVar[str] = "image"
+    by_item: ClassVar[tuple[str, ...]] = (*Files.by_item, "boxes")
+
+    channels: int = 3  #: 1 (grey) or 3 (RGB): what every file is converted to
+    resize: int = STREAMED_SIDE
+    boxes: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.channels in (1, 3), "channels", self.channels, "1 or 3")
+        check(is_integer(self.resize), "resize", self.resize, "a side of at least 1 pixel")
+        if (boxes := self.boxes) is not None:
+            shaped = boxes.dtype == torch.int64 and boxes.shape == (len(self), 4)
+            fit = shaped and bool((boxes >= torch.tensor([0, 0, 1, 1])).all())
+            accepted = f"int64 of shape ({len(self)}, 4): top and left >= 0, height and width >= 1, for each path"
+            check(fit, "boxes", f"{boxes.dtype} of shape {tuple(boxes.shape)}", accepted)
+
+    def _form(self) -> str:
+        return f"{self.channels} {self.resize}, crops of whole pictures"
+
+    def _hashed(self) -> Iterator[str | Tensor]:
+        yield from super()._hashed()
+        if self.boxes is not None:
+            yield self.boxes
+
+    def picture(self, index: int) -> Image.Image:
+        """The picture at its full size; a ``CorruptFileError`` if it cannot be decoded or its box reaches beyond it."""
+        image = decode(self.path(index))
+        if self.boxes is None:
+            return image
+        top, left, height, width = self.boxes[index].tolist()
+        if left + width > image.width or top + height > image.height:
+            raise CorruptFileError(
+                f"{self.path(index)} has {image.width}x{image.height} pixels: the box"
+                f" (top, left, height, width) = {(top, left, height, width)} reaches beyond them"
+            )
+        return image.crop((left, top, left + width, top + height))
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.from_numpy(chw(square(self.picture(index), self.resize, self.path(index)), self.channels))
+
+    def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
+        """Resized crops of one picture, uint8 ``[V, channels, size, size]``; it is decoded once, at its full size.
+
+        ``boxes`` takes its height and width in pixels and gives ``[V, 4]`` of (top, left, height, width), inside it.
+        The crops are those of torchvision's ``resized_crop`` of Pillow images, to the bit.
+        """
+        # JPEG's own reduced decoding would give other pixels, and helps only where a crop shrinks to a half or less.
+        image = self.picture(index)
+        crops = []
+        for top, left, height, width in boxes(image.height, image.width).tolist():
+            part = image.crop((left, top, left + width, top + height))  # first, so that no pixel outside is seen
+            crops.append(chw(part.resize((size, size), Image.Resampling.BILINEAR), self.channels))
+        return torch.from_numpy(np.stack(crops))
+
+    def coloured(self) -> StreamedImages:
+        """The same pictures, decoded as RGB."""
+        return replace(self, channels=3)
+
+
+def threaded(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+    """``map`` in threads (Pillow decodes without the interpreter lock), in blocks, which cost less to hand over."""
+    with ThreadPool(os.cpu_count() or 1) as pool:
+        yield from pool.imap(function, items, chunksize=256)
+
+
+def stack(sources: Sequence[tuple[Path | bytes | Image.Image, str]]) -> Tensor:
+    """What :func:`decode` makes of each, in one uint8 ``[N, C, H, W]``: grey if all are, cropped if sizes differ."""
+    total = 0
+    for source, where in sources:  # their headers alone, before any is decoded
+        with opened(source, where) as image:
+            total += image.width * image.height
+        limits.check_count(total, limits.MAX_SET_PIXELS, "pixels", f"{where or str(source)}, with all before it,")
+    pictures = list(threaded(lambda source: decode(*source), sources))
+    channels = 1 if pictures and all(picture.mode == "L" for picture in pictures) else 3
+    sizes = {picture.size for picture in pictures}
+    if len(sizes) > 1:
+        side = min(STREAMED_SIDE, *map(min, sizes))
+        pictures = list(threaded(lambda picture: square(picture, side), pictures))
+    width, height = pictures[0].size if pictures else (1, 1)
+    pixels = np.empty((len(pictures), channels, height, width), np.uint8)
+    for k, picture in enumerate(pictures):
+        pixels[k] = chw(picture, channels)
+    return torch.from_numpy(pixels)

@@ -1,0 +1,158 @@
+"""What every task is, and what its numbers mean; imported without torch, for lists and hashes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from contrastlab.settings import Settings
+from contrastlab.support.errors import NotApplicableError, check, reject
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from contrastlab.views import Augmentation, Views
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a number of a task means; ``label`` is without the unit.
+
+    The sampling error over test items comes from the value (``binomial``), from the task, which draws test items anew
+    (``bootstrap``), or not at all. Differences count in ``gap``; ``absent`` is why a task may lack such a number.
+    """
+
+    name: str
+    label: str
+    unit: str = "percent"
+    low: float = 0.0
+    high: float = 100.0
+    higher_is_better: bool = True
+    error: Literal["binomial", "bootstrap", "none"] = "binomial"
+    items: str = "test images"
+    gap: str = "points"
+    absent: str = ""
+
+    def half_width(self, value: float, items: int, stored: float | None = None) -> float | None:
+        """95 % half-width of the sampling error of ``value`` over ``items`` test items; ``None`` where there is none.
+
+        ``stored`` is the half-width that the task estimated by bootstrap.
+        """
+        if not self.low <= value <= self.high:
+            raise reject(self.name, value, f"a number from {self.low:g} to {self.high:g} {self.unit}")
+        check(items >= 1, "items", items, "at least 1")
+        if self.error != "binomial":
+            return stored if self.error == "bootstrap" else None
+        if value in (self.low, self.high):  # how far off the truth may be for all items to agree, exactly (binomial)
+            return (self.high - self.low) * (1 - math.pow(0.025, 1 / items))
+        # of the normal distribution, the 97.5 % quantile
+        return 1.959963984540054 * math.sqrt((value - self.low) * (self.high - value) / items)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number of a task, in the metric's unit, over so many test items.
+
+    ``half_width`` (95 %) is given where the metric's error is ``bootstrap``. Boolean ``correct`` ``[items]`` says which
+    test items were right, where that is defined.
+    """
+
+    value: float
+    items: int
+    half_width: float | None = None
+    correct: Tensor | None = None
+
+    @classmethod
+    def share(cls, correct: Tensor) -> Measured:
+        """Percent of ``True`` in a boolean ``[N]``."""
+        return cls(100 * float(correct.double().mean()), len(correct), correct=correct.cpu())
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a task is given beside the encoders: how their inputs are made, the data, and where to compute.
+
+    The recipe's views say which encoder sees what; ``data`` has ``train`` and ``test``. What a task trains itself is
+    kept in ``folder``, so that it resumes.
+    """
+
+    views: Views
+    augmentation: Augmentation
+    data: Any
+    seed: int = 0
+    device: torch.device | str = "cpu"
+    log: Log = lambda line: None
+    folder: Path | None = None
+
+
+class Task:
+    """A frozen dataclass; its fields are all that decides its numbers beside encoders, data and seed."""
+
+    name: ClassVar[str]  #: key in :data:`contrastlab.tasks.TASKS`
+    metrics: ClassVar[tuple[Metric, ...]]
+    #: of the data that it can score; by default those whose items have one label each
+    modalities: ClassVar[tuple[str, ...]] = ("image", "clip", "scene", "waveform", "sentence")
+    compares_classes: ClassVar[bool] = False  #: whether the score is the share of items whose class is predicted
+    scorer: ClassVar[str]  #: ``module:function``, imported when needed; it takes task, encoders and setting
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The task as ``settings`` has it: a field there has the same name, or that in the field's metadata."""
+        sources = {each.name: each.metadata.get("settings", each.name) for each in fields(cls)}  # type: ignore[arg-type]
+        known = type(settings).model_fields
+        return cls(**{name: getattr(settings, source) for name, source in sources.items() if source in known})
+
+    def identity(self) -> dict[str, Any]:
+        """Fields that are not at their default, as plain values."""
+        given, default = vars(self), vars(type(self)())
+        changed = {name: value for name, value in given.items() if value != default[name]}
+        dump = {"mode": "json", "exclude_defaults": True}
+        return {name: v.model_dump(**dump) if hasattr(v, "model_dump") else v for name, v in changed.items()}
+
+    def check(self, data: Any) -> None:
+        """Refuse splits that the task cannot be scored on, before anything is trained for it.
+
+        A ``NotApplicableError`` names the data and says why: another modality, or one class.
+        """
+        if data.test.modality not in self.modalities:
+            accepted = ", ".join(f"{modality}s" for modality in self.modalities)
+            accepted = " and ".join(accepted.rsplit(", ", 1))
+            raise NotApplicableError(f"{self.name} is a task for {accepted}; {data.name} has {data.test.modality}s")
+        if self.compares_classes and len(data.train.labels.unique()) < 2:
+            only = data.train.classes[int(data.train.labels[0])]
+            why = f"{self.name} tells classes apart and needs at least two"
+            raise NotApplicableError(f"{data.name} has one class, {only!r}: {why}")
+
+    def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+        """Every metric by name; a ``NotApplicableError`` says why the task does not fit the data or the encoders."""
+        self.check(setting.data)
+        module, _, function = self.scorer.partition(":")
+        return getattr(import_module(module), function)(self, encoders, setting)
+
+    def protocol(self, setting: Setting) -> dict[str, Any]:
+        """How the metrics were taken, for a reader."""
+        raise NotImplementedError
+
+    def record(self, measured: dict[str, Measured], setting: Setting, settings: Settings) -> dict[str, Any]:
+        """What was asked and answered: fields of a :class:`contrastlab.tables.results.Result`."""
+        from contrastlab.tables.results import pack  # needs NumPy
+
+        items = max(m.items for m in measured.values())
+        return {
+            "task": self.name, "task_config": self.identity(), "items": items,
+            "protocol": {
+                **self.protocol(setting), "arch": settings.arch, "stem": settings.stem,
+                "image_size": settings.image_size, "split": f"{setting.data.test.name}, {items} test items",
+            },
+            "settings": settings.model_dump(mode="json"),
+            "metrics": {name: m.value for name, m in measured.items()},
+            "half_widths": {name: m.half_width for name, m in measured.items() if m.half_width is not None},
+            "correct": {name: pack(m.correct) for name, m in measured.items() if m.correct is not None},
+        }  # fmt: skip

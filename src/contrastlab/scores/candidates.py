@@ -1,0 +1,286 @@
+"""The keys a batch of queries may choose from, and their scores.
+
+:class:`Candidates` has all ``[B, N]`` scores, with a gradient in each. :class:`Stored` has queries and keys without
+gradient, and scores what is asked for. Both choose the same keys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from contrastlab.objectives import ABSENT, check_scores
+from contrastlab.scores import ranks
+from contrastlab.support.errors import check, reject
+
+Own = Literal["excluded", "ranked"]
+
+DENSE_BYTES = 2**28
+"""Scores of a global batch that take more than this are never held at once."""
+
+FEW = 8
+"""Scoring one gathered key costs about as much as so many keys of a full product."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a part selected."""
+
+    indices: Tensor | None  # [B, K] into the keys; None is every key, in place
+    absent: Tensor | None = None  # bool of that shape (of all keys: [B, N]), entries that are not chosen
+    size: int | None = None  # keys chosen per query, where absent leaves the same number in every row
+    columns: Tensor | None = None  # [B, E] the few keys that are not chosen where all others are (indices is None)
+    values: Tensor | None = None  # [B, K] scores of the keys, without gradient, where the selection had them
+
+    def count(self, keys: int) -> int:
+        """Keys chosen per query out of ``keys``; those absent in some rows only count, too."""
+        if self.size is not None:
+            return self.size
+        return keys if self.indices is None else self.indices.shape[1]
+
+    def gather(self, logits: Tensor) -> Tensor:
+        """Logits of the selection, ``[B, K]`` or ``[B, N]``, :data:`~contrastlab.objectives.ABSENT` where absent."""
+        values = logits if self.indices is None else logits.gather(1, self.indices)
+        if self.columns is not None:
+            values = values.clone()
+            values.detach().scatter_(1, self.columns, ABSENT)
+        return self.without_absent(values.clone() if values is logits and self.absent is not None else values)
+
+    def without_absent(self, values: Tensor) -> Tensor:
+        """``values`` of the selection, changed in place to ``ABSENT`` where absent."""
+        if self.absent is not None:
+            # Written past autograd: every loss has weight, and so gradient, exactly 0 at ABSENT, and a mask that
+            # autograd knows of would cost another pass over [B, N] backward.
+            values.detach().masked_fill_(self.absent, ABSENT)
+        return values
+
+
+class Pool:
+    """What can be asked of the keys a batch may choose from, however their scores come about."""
+
+    logits: Tensor  # [B, N]
+    own: Tensor | None
+    labels: Tensor | None
+    banned: Tensor | None
+    dense = True
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Queries B and keys N."""
+        return self.logits.shape[0], self.logits.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the scores are."""
+        return self.logits.device
+
+    def _check(self) -> None:
+        queries, keys = self.shape
+        _check_rows("own", self.own, "[{}]", queries, keys)
+        _check_rows("banned", self.banned, "[{}, E]", queries, keys)
+        labels = self.labels
+        if labels is not None and not (isinstance(labels, Tensor) and labels.dim() == 2 and len(labels) == keys):
+            raise reject("labels", getattr(labels, "shape", labels), f"a tensor of shape [{keys}, H], a row a key")
+
+    def excluded(self, own: Own) -> Tensor | None:
+        """``[B, E]`` keys that are no candidates of each query, or ``None``."""
+        parts = [] if self.banned is None else [self.banned]
+        if own == "excluded" and self.own is not None:
+            parts.append(self.own[:, None])
+        return torch.cat(parts, 1) if parts else None
+
+    def left(self, own: Own) -> int:
+        """How many keys are candidates of each query."""
+        excluded = self.excluded(own)
+        return self.shape[1] - (0 if excluded is None else excluded.shape[1])
+
+    def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
+        """The keys at ranks ``first`` to ``last − 1``, from the most similar one, as indices ``[B, last − first]``.
+
+        With ``picks`` ``[B, k]``, positions 0 to ``last − first − 1`` in the region, only these: ``[B, k]``.
+        """
+        with _excluded_at_minus_inf(self.logits, self.excluded(own)) as ranking:
+            indices = ranks.ring_indices(ranking, first, last)
+        return Chosen(indices if picks is None else indices.gather(1, picks))
+
+    def whole_region(self, first: int, last: int, own: Own) -> Chosen:
+        """All of :meth:`region`, by its indices or, where that is cheaper, as all keys with the others absent."""
+        size, keys = last - first, self.shape[1]
+        if 3 * size <= 2 * keys or self.device.type != "cpu" or not self.dense:
+            return self.region(first, last, own)
+        with _excluded_at_minus_inf(self.logits, self.excluded(own)) as ranking:
+            return Chosen(None, torch.from_numpy(~ranks.inside(ranking, first, last)), size)
+
+    def read(self, chosen: Chosen) -> Tensor:
+        """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
+        return chosen.gather(self.logits)
+
+
+@dataclass(frozen=True)
+class Candidates(Pool):
+    """The keys a batch of queries may choose from, with all their scores."""
+
+    logits: Tensor  # [B, N] scores against all keys; gradients may flow through them
+    own: Tensor | None = None  # [B] index of each query's own row (a queue holds none)
+    labels: Tensor | None = None  # [N, H] cluster labels of the keys from H runs of k-means
+    banned: Tensor | None = None  # [B, E] further rows that are never candidates (in a batch: the query itself)
+
+    def __post_init__(self) -> None:
+        check_scores(logits=self.logits)
+        check(self.logits.dim() == 2, "logits", tuple(self.logits.shape), "scores of shape [B, N]")
+        self._check()
+
+
+@dataclass(frozen=True)
+class Stored(Pool):
+    """As :class:`Candidates`, for keys without gradient: a bank or a queue.
+
+    The gradient of chosen logits is one weighted sum of their keys, not a product with all of them. ``dense`` says
+    whether all ``[B, N]`` scores may be held; if not, a region is selected for a few queries at a time.
+    """
+
+    queries: Tensor  # [B, d], divided by the temperature; gradients flow to them
+    keys: Tensor  # [N, d] without gradient
+    own: Tensor | None = None
+    labels: Tensor | None = None
+    banned: Tensor | None = None
+    dense: bool = True
+
+    def __post_init__(self) -> None:
+        check_scores(queries=self.queries, keys=self.keys)
+        q, k = tuple(self.queries.shape), tuple(self.keys.shape)
+        check(len(q) == len(k) == 2 and q[1] == k[1], "queries, keys", (q, k), "tensors of shape [B, d] and [N, d]")
+        self._check()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.queries), len(self.keys)
+
+    @property
+    def device(self) -> torch.device:
+        return self.queries.device
+
+    @cached_property
+    def logits(self) -> Tensor:  # type: ignore[override]
+        """``[B, N]`` scores against all keys, kept once they have been asked for."""
+        return self.queries @ self.keys.T
+
+    @torch.no_grad()
+    def _region_in_parts(self, first: int, last: int, own: Own, picks: Tensor | None) -> Chosen:
+        # scores, the copy that a partition makes, and indices
+        step = max(1, ranks.KEPT_BYTES // (8 * self.shape[1] + 16 * last))
+        parts = []
+        for start in range(0, len(self.queries), step):
+            rows = slice(start, start + step)
+            own_rows, banned, picked = (None if t is None else t[rows] for t in (self.own, self.banned, picks))
+            some = Candidates(self.queries[rows] @ self.keys.T, own_rows, None, banned)
+            indices = some.region(first, last, own, picked).indices
+            assert indices is not None
+            parts.append((indices, some.logits.gather(1, indices)))
+        indices, values = (torch.cat(part) for part in zip(*parts, strict=True))
+        return Chosen(indices, values=values)
+
+    def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
+        whole = super().region if self.dense else self._region_in_parts
+        return whole(first, last, own, picks)
+
+    def read(self, chosen: Chosen) -> Tensor:
+        scores = self.__dict__.get("logits")  # if a region needed them
+        if chosen.indices is None:
+            return chosen.gather(self.queries @ self.keys.T if scores is None else scores)
+        size, count = chosen.indices.shape[1], self.shape[1]
+        if scores is None and self.dense and FEW * size >= count:
+            scores = self.logits
+        known = chosen.values if scores is None else scores.detach().gather(1, chosen.indices)
+        values: Tensor = _Dots.apply(self.queries, self.keys, chosen.indices, known, self.dense and 3 * size > count)
+        return chosen.without_absent(values)
+
+
+@contextmanager
+def _excluded_at_minus_inf(logits: Tensor, excluded: Tensor | None) -> Iterator[Tensor]:
+    """The scores with excluded entries below all others for a while: a copy of ``[B, N]`` would cost more."""
+    ranking = logits.detach()
+    if excluded is None:
+        yield ranking
+        return
+    if logits.device.type == "cpu" and logits.numel() and float(ranking.amin()) == -math.inf:
+        raise reject("logits", -math.inf, f"finite scores, {ABSENT:g} for an absent one: no key would rank below it")
+    if logits.is_inference() or 0 in logits.stride():  # may not be written to
+        yield ranking.clone().scatter_(1, excluded, -math.inf)
+        return
+    # what is written is put back before anyone reads it, so autograd need not know
+    with torch.autograd._unsafe_preserve_version_counter(logits):  # type: ignore[attr-defined]
+        before = ranking.gather(1, excluded)
+        ranking.scatter_(1, excluded, -math.inf)
+        try:
+            yield ranking
+        finally:
+            ranking.scatter_(1, excluded, before)
+
+
+def _check_rows(name: str, rows: Any, form: str, queries: int, keys: int) -> None:
+    if rows is None:
+        return
+    if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
+        raise reject(name, getattr(rows, "dtype", type(rows).__name__), "an int64 tensor, rows of the keys")
+    if rows.dim() != form.count(",") + 1 or len(rows) != queries:
+        raise reject(name, tuple(rows.shape), f"a tensor of shape {form.format(queries)}, a row for each query")
+    # on a device the host would have to wait
+    if rows.device.type == "cpu" and rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < keys):
+        raise reject(name, rows.flatten().tolist()[:8], f"rows of the keys, from 0 to {keys - 1}")
+
+
+def checked(part: object, chosen: Any, shape: tuple[int, int]) -> Chosen:
+    """What a part selected for :attr:`Candidates.shape`, or an error that names the part and what does not fit."""
+    name = f"selection of {part!r}"
+    if not isinstance(chosen, Chosen):
+        raise reject(name, type(chosen).__name__, "a Chosen")
+    for field in ("indices", "columns"):
+        _check_rows(f"{name}: {field}", getattr(chosen, field), "[{}, K]", *shape)
+    expected = shape if chosen.indices is None else chosen.indices.shape
+    for field in ("absent", "values"):
+        if (given := getattr(chosen, field)) is not None and getattr(given, "shape", None) != expected:
+            raise reject(f"{name}: {field}", getattr(given, "shape", given), f"a tensor of shape {list(expected)}")
+    return chosen
+
+
+class _Dots(torch.autograd.Function):
+    """``[B, K]`` products of each query with its own K keys; no way of it has ``[B, K, d]`` in memory."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, indices: Tensor, known: Tensor | None, many: bool) -> Tensor:
+        ctx.save_for_backward(keys, indices)
+        ctx.many = many
+        return _dots(queries, keys, indices) if known is None else known.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, weights: Tensor) -> tuple[Tensor, None, None, None, None]:
+        keys, indices = ctx.saved_tensors
+        if ctx.many:
+            gradient = weights.new_zeros(len(weights), len(keys)).scatter_add_(1, indices, weights) @ keys
+        else:
+            gradient = F.embedding_bag(indices, keys, per_sample_weights=weights, mode="sum")
+        return gradient, None, None, None, None
+
+
+def _dots(queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:
+    # index_select is several times faster than keys[indices]
+    if keys.device.type == "cpu":  # the keys of one query at a time stay in the cache
+        products, rows = queries.new_empty(indices.shape), keys.new_empty(indices.shape[1], keys.shape[1])
+        for q, i, product in zip(queries, indices, products, strict=True):
+            torch.mv(torch.index_select(keys, 0, i, out=rows), q, out=product)
+        return products
+    step = max(1, ranks.KEPT_BYTES // (4 * indices.shape[1] * keys.shape[1]))
+    parts = zip(queries.split(step), indices.split(step), strict=True)
+    read = ((q, keys.index_select(0, i.flatten()).unflatten(0, i.shape)) for q, i in parts)
+    return torch.cat([torch.einsum("bkd,bd->bk", k, q) for q, k in read])

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, files, seeds, checksums, what is shipped, and where a number comes from."""

@@ -1,0 +1,88 @@
+"""What this installation has: the first page of a bug report."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, metadata, version
+from itertools import chain
+from pathlib import Path
+
+import contrastlab.support.lab  # noqa: F401
+
+import torch
+from packaging.requirements import Requirement
+
+from contrastlab import data
+from contrastlab.pictures import limits
+from contrastlab.support import escape
+from contrastlab.support.errors import ContrastLabError, MissingDataError
+from contrastlab.support.provenance import provenance
+from contrastlab.train.schedule import precision
+
+
+def lines(out_dir: Path | str, data_root: str | Path | None = None, *, read_data: bool = False) -> Iterator[str]:
+    """The installation in lines of ``name: value``; with ``read_data``, which takes minutes, also of each data set."""
+    known = [*_installation(), *_extras(), _folder(limits.own_path("out", out_dir)), _data_root(data_root)]
+    if not read_data:
+        known.append(("", "--data reads every data set and says how to get those that are missing"))
+    sets = data.names() if read_data else ()
+    wide = max(len(name) for name in (*dict(known), *(f"data {each}" for each in sets)))
+    for name, value in chain(known, ((f"data {each}", _read(each, data_root)) for each in sets)):
+        yield f"{name:{wide}s}  {escape.line(value)}"
+
+
+def _installation() -> Iterator[tuple[str, str]]:
+    about = provenance("cuda" if torch.cuda.is_available() else "cpu")
+    commit = about["git_commit"]
+    state = ", with changes that are not committed" if about["git_dirty"] else ""
+    yield "contrastlab", f"{about['package']}, {f'commit {commit[:9]}{state}' if commit else 'installed'}"
+    yield from about["versions"].items()
+    memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB of memory"
+    yield "system", platform.platform() + memory
+    yield "processor", f"{about['cpu']}, {about['cores']} cores, torch on {about['threads']} threads"
+    yield "instructions", torch.backends.cpu.get_cpu_capability()
+    yield "device", f"{about['gpu']}, CUDA {about['cuda']}, driver {about['driver']}" if about["gpu"] else "cpu"
+    yield "precision auto", precision("auto")
+
+
+def _extras() -> Iterator[tuple[str, str]]:
+    try:
+        about = metadata("contrastlab")
+    except PackageNotFoundError:
+        return
+    needs = [Requirement(text) for text in about.get_all("Requires-Dist", [])]
+    for extra in sorted(about.get_all("Provides-Extra", [])):
+        absent = [need.name for need in needs if f'extra == "{extra}"' in str(need.marker) and not _installed(need)]
+        there = f"missing {', '.join(absent)}: pip install 'contrastlab[{extra}]'" if absent else "installed"
+        yield f"extra {extra}", there
+
+
+def _installed(need: Requirement) -> bool:
+    try:
+        return need.specifier.contains(version(need.name), prereleases=True)
+    except PackageNotFoundError:
+        return False
+
+
+def _folder(out_dir: Path) -> tuple[str, str]:
+    above = next(path for path in (out_dir.resolve(), *out_dir.resolve().parents) if path.exists())
+    free = shutil.disk_usage(above).free / 2**30
+    can = "can be written" if os.access(above, os.W_OK) else f"cannot be written: no permission for {above}"
+    return "results", f"{out_dir.resolve()}, {can}, {free:.1f} GiB free"
+
+
+def _data_root(root: str | Path | None) -> tuple[str, str]:
+    folder = data.data_root(root)
+    origin = "given" if root is not None else "CONTRASTLAB_DATA" if os.environ.get("CONTRASTLAB_DATA") else "default"
+    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return "data root", f"{folder} ({origin}), {', '.join(there) or 'empty or not there'}"
+
+
+def _read(dataset: str, root: str | Path | None) -> str:
+    try:
+        return f"{len(data.load(dataset, root, download=False).pretrain)} items to train on"
+    except ContrastLabError as reason:
+        return f"{'missing' if isinstance(reason, MissingDataError) else 'refused'}: {reason}"

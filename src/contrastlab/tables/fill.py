@@ -1,0 +1,142 @@
+"""A table: its missing cells run, on as many cores, devices or machines as there are, and its report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+from contrastlab import data, methods, papers
+from contrastlab.recipe import Recipe
+from contrastlab.support.errors import MissingDataError, MissingExtraError, NotApplicableError, check_name, reject
+from contrastlab.tables import pool, report
+from contrastlab.tables.cells import Cell, say
+from contrastlab.tables.execution import Execution
+from contrastlab.tables.plan import REFERENCES, TablePlan
+from contrastlab.tables.report import Report, Unavailable
+from contrastlab.tables.results import Result
+from contrastlab.train.loop import Log
+from contrastlab.views import Split
+
+
+def references(names: Iterable[str], profile: str) -> list[str]:
+    """The reference rows that rows ask for: the parts of a colour space see more than one, and have their own floor."""
+    colours = any(isinstance(methods.get(name).views, Split) for name in names)
+    random, random_lab, supervised = REFERENCES
+    return [random] + [random_lab] * colours + [supervised] * (profile != "paper")
+
+
+def cells(
+    plan: TablePlan, dataset: str, rows: Sequence[str], seeds: Sequence[int], profile: str, columns: str = "all"
+) -> list[Cell]:
+    """Every cell of some rows, seed after seed."""
+    chosen = plan.select(dataset, columns).items()
+    return [Cell(plan, name, column, row, seed, profile) for seed in seeds for row in rows for name, column in chosen]
+
+
+def table(
+    paper: str, number: int | str, dataset: str, *, rows: str | Recipe | Iterable[str | Recipe] = "all",
+    columns: str = "all", profile: str = "auto", seeds: int | str | Iterable[int] = 0, references_too: bool = True,
+    jobs: int | str = "auto", cluster: pool.Cluster | None = None, log: Log = say, **execution: Any,
+) -> Report | report.Reports:  # fmt: skip
+    """Run what is missing of a table and give it published beside measured.
+
+    Args:
+        paper: short name, such as ``ring``.
+        number: of the table.
+        dataset: name in :func:`contrastlab.data.names`, or ``folder:<path>``, ``parquet:<path>``.
+        rows: ``"all"``, ``"ir,iring"``, a recipe of your own, or a list of such. A recipe of your own has the settings
+            of its kind of keys and views, and is computed in this process.
+        columns: ``"all"``, or names of columns, where the data set fills several.
+        profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``regime``, ``pilot`` or ``paper``.
+        seeds: ``0``, ``"0,1"`` or a list.
+        references_too: run the random and (small profiles) the supervised reference rows, too.
+        jobs: cells at a time, in processes of one thread each; ``auto`` is one a core, or a device where there are
+            several. The environment variable ``CONTRASTLAB_JOBS`` says otherwise what ``auto`` is.
+        cluster: hands cells to a cluster instead.
+        log: takes lines of progress.
+        execution: fields of :class:`contrastlab.tables.Execution` (``out_dir``, ``devices``, ``max_minutes``, …).
+    """
+    pool.refuse_in_worker()
+    for name in sorted(execution):
+        check_name("argument of table", name, [each.name for each in fields(Execution)])
+    given = [rows] if isinstance(rows, Recipe) else rows if isinstance(rows, str) else list(rows)
+    own = [methods.add(row).name for row in given if isinstance(row, Recipe)]
+    if own and cluster is not None:
+        raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own)})")
+    plan = papers.plan(paper, number).with_rows(own)
+    chosen = papers.choose_profile(profile, plan.profiles)
+    wanted = given if isinstance(given, str) else [row.name if isinstance(row, Recipe) else row for row in given]
+    names = plan.resolve_all(wanted)
+    if references_too and plan.references:
+        names = tuple(dict.fromkeys((*names, *references(names, chosen))))
+    where = Execution(**execution)
+    every = cells(plan, dataset, names, papers.parse_seeds(seeds), chosen, columns)
+    workers = 1 if own else pool.workers(jobs, where, len(every))
+    known, missing = look_up(every, where, log)
+    announce(plan, dataset, every, missing, profile, where, workers, log)
+    known |= pool.run(missing, where, workers=workers, cluster=cluster, log=log)
+    reports = []
+    for name in dict.fromkeys(cell.name for cell in every):
+        mine = [known[cell] for cell in every if cell.name == name and cell in known]
+        reports.append(report.table(plan, mine, dataset, chosen, column=name))
+    return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
+
+
+def look_up(
+    every: Sequence[Cell], execution: Execution, log: Log
+) -> tuple[dict[Cell, Result | Unavailable], list[Cell]]:
+    """What is stored or cannot be, and the cells that are left to run."""
+    known: dict[Cell, Result | Unavailable] = {}
+    lacking: dict[str, list[str]] = {}
+    for on in dict.fromkeys(cell.column.on for cell in every):
+        mine = [cell for cell in every if cell.column.on == on]
+        try:
+            splits = mine[0].data(execution)
+        except NotApplicableError as reason:
+            known |= {cell: Unavailable(cell.method, str(reason)) for cell in mine}
+            lacking.setdefault(f"n/a: {reason}", []).extend(cell.method for cell in mine)
+            continue
+        except (MissingDataError, MissingExtraError) as error:
+            data.load(mine[0].column.data, execution.data_root)  # without data to pre-train on, nothing can be run
+            lacks = "data" if isinstance(error, MissingDataError) else "a package"
+            # Notebooks and reports are passed on; the folders of the machine that made them are not.
+            why = f"needs {lacks}: {error}".replace(str(data.data_root(execution.data_root)), "CONTRASTLAB_DATA")
+            known |= {cell: Unavailable(cell.method, why) for cell in mine}
+            lacking.setdefault(why, []).append(on)
+            continue
+        for cell in mine:
+            try:
+                cell.check(splits)
+                stored = cell.stored(execution, splits) if execution.resume else None
+            except NotApplicableError as reason:
+                known[cell] = Unavailable(cell.method, str(reason))
+                lacking.setdefault(f"n/a: {reason}", []).append(cell.method)
+            else:
+                if stored is not None and cell.column.metric in stored.metrics:
+                    known[cell] = stored
+    for why, names in lacking.items():  # each said once
+        log(f"[{', '.join(dict.fromkeys(names))}] {why}")
+    return known, [cell for cell in every if cell not in known]
+
+
+def announce(
+    plan: TablePlan, dataset: str, every: Sequence[Cell], missing: Sequence[Cell], wanted: str, execution: Execution,
+    workers: int, log: Log,
+) -> None:  # fmt: skip
+    """Say what will be run, on what, what is stored already, and how to choose otherwise."""
+    profile, seeds = every[0].profile, dict.fromkeys(str(cell.seed) for cell in every)
+    reason = "a GPU here" if torch.cuda.is_available() else "no GPU here"
+    reason = f"{papers.PROFILE_VARIABLE} says so" if os.environ.get(papers.PROFILE_VARIABLE) else reason
+    why = f" (auto: {reason})" if wanted == "auto" else ""
+    log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
+    own = data.load(every[0].column.data, execution.data_root)
+    log(f"data: {own.note or own.name}")
+    at_once = f", {workers} at a time" if workers > 1 and len(missing) > 1 else ""
+    log(f"{len(every) - len(missing)} of {len(every)} cells need no run; {len(missing)} to run{at_once}")
+    others = [p for p in plan.profiles if p != profile]
+    how = "--profile NAME, or -p profile NAME with papermill"
+    log(f"other profiles: {', '.join(others)} ({how}); stop with Ctrl-C and run again to continue")

@@ -1,0 +1,235 @@
+"""What every notebook of a table asks for: parameters checked, the claim, the missing cells, the table and its check.
+
+nb = notebook.open("ring", 1, globals())  # or study, for a study that is no table
+nb.claim, nb.kept()  # the sentence and the printed numbers of each table; the best that is stored
+table = nb.run()  # missing cells, in parallel, resumable
+nb.check()  # every row asked for has a number or a reason
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from contrastlab import papers
+from contrastlab.support import escape, files, shipped
+from contrastlab.support.errors import ContrastLabError, check, check_name, unknown
+from contrastlab.tables import report, results
+from contrastlab.tables.cells import Cell
+from contrastlab.tables.execution import Execution
+from contrastlab.tables.fill import table
+from contrastlab.tables.plan import REFERENCES, TablePlan
+from contrastlab.tables.results import Result
+from contrastlab.tables.run import Run
+
+Made = report.Report | report.Reports
+
+PARAMETERS: Mapping[str, Any] = {
+    "dataset": "shapes", "columns": "all", "rows": "all", "profile": "auto", "seeds": "0", "jobs": "auto",
+    "data_root": "", "out_dir": "runs",
+}  # fmt: skip
+"""Parameters of a notebook and their defaults; a notebook may leave some out, and has no others."""
+
+
+@dataclass(frozen=True)
+class ShownClaims:
+    """What tables claim, each in a sentence, and their printed numbers; shows itself in a notebook."""
+
+    plans: tuple[TablePlan, ...]
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            f"<h4>{escape.html(plan.heading)}</h4>" * (len(self.plans) > 1)
+            + f"<p>{escape.html(plan.claim)}</p>"
+            + printed(plan, "to_html", border=0)
+            for plan in self.plans
+        )
+
+    def __repr__(self) -> str:
+        return "\n\n".join(
+            f"{plan.heading}\n" * (len(self.plans) > 1) + f"{plan.claim}\n\n{printed(plan, 'to_string')}".rstrip("\n")
+            for plan in self.plans
+        )
+
+
+def printed(plan: TablePlan, form: str, **options: Any) -> str:
+    """The printed numbers of a table as the paper lays them out, in a form of pandas; empty where there are none."""
+    if plan.table not in papers.tables(plan.paper):
+        return ""
+    numbers = papers.published(plan.paper, plan.table)
+    frame = numbers.pivot_table(index="row", columns="column", values="value", sort=False)
+    return str(getattr(frame, form)(na_rep="", **options))
+
+
+@dataclass
+class Study:
+    """The parameters of a notebook, resolved."""
+
+    name: str  # of the study, or ring/table1
+    parameters: Mapping[str, Any]  # by name, whole
+    profile: str
+    seeds: tuple[int, ...]
+    dataset: str  # pre-training data
+    data_root: str | None  # None is the usual one
+    root: Path  # folder of the project
+    out_dir: Path  # of new results and runs
+    read_also: tuple[Path, ...]  # where results are kept: by the project, and with the package
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where results are read: new ones, and those that are kept."""
+        return self.out_dir, *self.read_also
+
+    @property
+    def execution(self) -> dict[str, Any]:
+        """The fields of :class:`contrastlab.tables.Execution` that parameters decide."""
+        return {"data_root": self.data_root, "out_dir": self.out_dir, "read_also": self.read_also}
+
+    def results(self, **wanted: Any) -> list[Result]:
+        """Stored results of this notebook's data set and profile; see :func:`contrastlab.tables.results.find`."""
+        return results.find(self.folders, **{"dataset": self.dataset, "profile": self.profile, **wanted})
+
+
+@dataclass
+class Notebook(Study):
+    """A notebook of one table or of several tables of one paper; ``number`` is by default that of the first."""
+
+    plans: Mapping[str, TablePlan]  # by number
+    shown: list[Made] = field(default_factory=list)  # the tables that were run
+
+    def plan(self, number: int | str | None = None) -> TablePlan:
+        """One of the tables."""
+        chosen = next(iter(self.plans)) if number is None else str(number)
+        check_name(f"table of the notebook {self.name}", chosen, self.plans)
+        return self.plans[chosen]
+
+    @property
+    def claim(self) -> ShownClaims:
+        """What the tables say."""
+        return ShownClaims(tuple(self.plans.values()))
+
+    def rows(self, number: int | str | None = None) -> tuple[str, ...]:
+        """Full names of the rows asked for that a table has; may be none where the notebook has several tables."""
+        plan, names = self.plan(number), _names(self.parameters["rows"])
+        if len(self.plans) == 1 or names == ["all"]:
+            return plan.resolve_all(names)
+        return tuple(dict.fromkeys(full for name in names if (full := plan.find(name))))
+
+    def run(self, number: int | str | None = None, **changes: Any) -> Made:
+        """:func:`contrastlab.tables.table` with the parameters and ``changes``; only read if no row is asked for."""
+        plan, rows = self.plan(number), self.rows(number)
+        if not rows:
+            return self._read(self.folders, plan, self.dataset, self.profile)
+        arguments = {key: self.parameters[key] for key in ("columns", "profile", "seeds", "jobs")}
+        made = table(plan.paper, plan.table, self.dataset, **{"rows": rows, **arguments, **self.execution, **changes})
+        self.shown.append(made)
+        return made
+
+    def stored(self, dataset: str, profile: str, number: int | str | None = None) -> Made:
+        """A table from results that are kept with the project: its columns with a number, or the first without any."""
+        return self._read(self.read_also, self.plan(number), dataset, profile)
+
+    def kept(self, number: int | str | None = None) -> report.BestEvidence:
+        """The best evidence that the project keeps for a table; smoke runs are none."""
+        plan = self.plan(number)
+        ranked = report.best_first(report.evidence(plan, results.find(self.read_also)))
+        best = self.stored(ranked[0].dataset, ranked[0].profile, number) if ranked else None
+        return report.BestEvidence(plan.name, best, tuple(ranked[1:]))
+
+    def _read(self, folders: Sequence[Path], plan: TablePlan, dataset: str, profile: str) -> Made:
+        here = results.find(folders, dataset=dataset, profile=profile)
+        filled = report.columns(plan, here, dataset, profile)
+        return filled[0] if len(filled) == 1 else report.Reports(filled)
+
+    def pretrained(self, row: str) -> tuple[Run, nn.ModuleList]:
+        """The run behind a row of the first table with the first seed, and its encoders."""
+        plan = self.plan()
+        name, column = next(iter(plan.select(self.dataset).items()))
+        cell = Cell(plan, name, column, plan.resolve(row), self.seeds[0], self.profile)
+        run, trained = cell.pretrained(Execution(**self.execution))
+        return run, trained.encoders
+
+    def check(self) -> None:
+        """Refuse tables with a row that was asked for and has neither a number in the metric's range nor a reason."""
+        if not self.shown:
+            raise ContrastLabError(f"{self.name}: no table was run, so nothing is checked")
+        for made in self.shown:
+            made.check(self.rows(made.plan.table))
+
+
+def _names(rows: Any) -> list[str]:
+    parts = rows if isinstance(rows, list | tuple) else str(rows).split(",")
+    return [str(name).strip() for name in parts if str(name).strip()]
+
+
+def write(target: str, to: Path | None = None) -> Path:
+    """Write the notebook of a table (``ring/table1``) or one by name, without outputs, to a new file or a folder."""
+    of_tables = {entry.name: Path(entry.notebook).stem for entry in papers.catalogue() if entry.notebook}
+    known = of_tables | {name: name for name in shipped.notebooks()}
+    check_name("table with a notebook", target, known)
+    to = Path() if to is None else to
+    path = to / f"{known[target]}.ipynb" if to.is_dir() else to
+    check(path.suffix == ".ipynb", "to", str(to), "a file that ends in .ipynb, or a folder that is there")
+    check(not path.exists(), "to", str(path), "a file that is not there yet; nothing was overwritten")
+    document = shipped.notebook(known[target])
+    return files.write_whole(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def study(
+    name: str, namespace: Mapping[str, Any], *, profiles: Sequence[str] = ("smoke", "laptop", "paper"),
+    also: Sequence[str] = (),
+) -> Study:  # fmt: skip
+    """Check the parameters of a notebook that shows no table of encoders, and resolve them; see :func:`open`."""
+    return Study(**_resolved(name, namespace, profiles, also))
+
+
+def open(
+    paper: str, table: int | str | Sequence[int | str], namespace: Mapping[str, Any], *, also: Sequence[str] = ()
+) -> Notebook:
+    """Check a notebook's parameters and resolve them.
+
+    ``table`` is a number, or ``figure2``; several where one notebook shows several tables of a paper. ``namespace`` is
+    ``globals()`` after the cell of parameters and the imports. ``also`` names parameters of this notebook alone.
+    """
+    numbers = [table] if isinstance(table, int | str) else list(table)
+    check(numbers, "table", table, "at least one table")
+    plans = {str(number): papers.plan(paper, number) for number in numbers}
+    first = next(iter(plans.values()))
+    resolved = _resolved(first.name, namespace, first.profiles, also)
+    made, parameters = Notebook(**resolved, plans=plans), resolved["parameters"]
+    names = _names(parameters["rows"])
+    check(names, "rows", parameters["rows"], "'all', or names of rows")
+    for name in names:
+        if name != "all" and not any(plan.find(name) for plan in plans.values()):
+            short = [known.rpartition("/")[2] for plan in plans.values() for known in (*plan.rows, *REFERENCES)]
+            raise unknown(f"row of {made.name}", name, dict.fromkeys(short))
+    for plan in plans.values():
+        plan.select(made.dataset, parameters["columns"])
+    return made
+
+
+def _resolved(name: str, namespace: Mapping[str, Any], profiles: Sequence[str], also: Sequence[str]) -> dict[str, Any]:
+    """The fields of a :class:`Study`."""
+    given, here = check_parameters(namespace, also), Path.cwd()
+    root = next((path for path in (here, *here.parents) if (path / "pyproject.toml").exists()), here)
+    return {
+        "name": name, "parameters": given, "profile": papers.choose_profile(str(given["profile"]), profiles),
+        "seeds": papers.parse_seeds(given["seeds"]), "dataset": str(given["dataset"]),
+        "data_root": str(given["data_root"]) or None, "root": root, "out_dir": root / str(given["out_dir"]),
+        "read_also": tuple(dict.fromkeys((root / "results", shipped.folder("results")))),
+    }  # fmt: skip
+
+
+def check_parameters(namespace: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:
+    """The parameters in a namespace; a mistyped one, which papermill lets pass, is refused: ``-p datset cifar10``."""
+    known = (*PARAMETERS, *also)
+    for name, value in namespace.items():
+        plain = value is None or isinstance(value, bool | int | float | str | list | tuple)
+        if plain and not name.startswith("_") and name not in ("In", *known):
+            raise unknown("notebook parameter", name, known)
+    return {name: namespace.get(name, PARAMETERS.get(name)) for name in known}

@@ -1,0 +1,346 @@
+"""How published tables are made: rows, columns and the protocol behind each, read from TOML."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import PurePath
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from contrastlab import tasks
+from contrastlab.settings import FrozenModel, Settings
+from contrastlab.support import errors
+from contrastlab.tables import recipes
+from contrastlab.tables.profiles import NOTHING, UNSEARCHED, Changes, Scope, check_known, shared_profiles
+from contrastlab.tables.published import HERE, PAPERS, Table, cells_of, plans, read_toml, stems
+from contrastlab.tables.results import setup
+
+REFERENCES: Mapping[str, str] = {
+    "ours/random": "random encoder",
+    "ours/random_lab": "random encoders of L and ab",
+    "ours/supervised": "supervised, same encoder",
+}
+"""The reference rows of ours: method name to printed name. The second one is the floor of two-stream methods."""
+
+_PAPER_PROFILE = "paper"
+_SCOPES = ("modality", "dataset", "method")
+
+
+class Column(FrozenModel):
+    """What one column of a table asks of the encoders of its rows.
+
+    In TOML ``cifar10 = "CIFAR10"`` is short for ``cifar10 = { data = "cifar10", published = "CIFAR10" }``.
+    """
+
+    data: str = Field(description="pre-training data")
+    metric: str = Field("", description="name of a metric; empty: the table's")
+    on: str = Field("", description="data the task scores on; empty: those of pre-training")
+    published: str = Field("", description="the printed column; empty where a cell names its own, or none is printed")
+    suffix: str = Field("", description="what the print adds to the name of a row, where one row here is several there")
+    settings: Changes = Field(default_factory=dict, description="win over all others in this column's cells")
+    printed: bool = Field(True, description="whether the paper has such a column, where cells name their own")
+    stands_for: str = Field("", description="a printed column whose claims other data here may speak of, too")
+
+    @property
+    def task(self) -> str:
+        """Name of the task that gives the metric."""
+        return tasks.task_of(self.metric)
+
+
+class TablePlan(Table):
+    """How one published table is made: its rows, columns and protocol.
+
+    The settings of a cell are merged in this order, later ones winning field by field: ``settings`` < kinds of parts <
+    ``modality`` < ``dataset`` < ``method`` < ``modality.method`` < ``dataset.method`` < the profile shared by all
+    tables (``profiles.toml``) < ``profile``, each with the same order inside. Profile ``paper`` is the protocol itself.
+    """
+
+    title: str
+    claim: str
+    metric: str = Field("linear", description="of the columns that name none")
+    columns: dict[str, Column] = Field(description="name to column; the name of a short one is its data set")
+    rows: dict[str, str]  # method to published row, or to 'row / column' where the column is empty; '' if not printed
+    transposed: bool = Field(False, description="methods are printed as columns, data sets as rows")
+    others: tuple[str, ...] = Field((), description="printed rows of other people's methods that have no recipe here")
+    pairs: dict[str, str] = Field(default_factory=dict, description="method to the base it is compared with")
+    # method to further rows that the paper sets it against
+    claims: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    # method to the sign of its pair's difference in the paper's words; 0: equally good
+    signs: dict[str, Literal["+", "-", "0"]] = Field(default_factory=dict)
+    protocol: Scope = Field(description="the paper's: settings, and modality, dataset and method inside")
+    profile: dict[str, Scope] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        metric, columns = raw.get("metric", "linear"), raw.get("columns")
+        if not isinstance(columns, dict) or not all(isinstance(column, str | dict) for column in columns.values()):
+            raise ValueError(f"columns={columns!r}: accepted is a table of columns, each a text or a table")
+        if not isinstance(raw.get("settings"), dict):
+            raise ValueError(f"settings={raw.get('settings')!r}: accepted is a table of the paper's settings")
+        protocol = {**raw["settings"], **{name: raw[name] for name in _SCOPES if name in raw}}
+        raw = {name: value for name, value in raw.items() if name not in (*_SCOPES, "settings")}
+        short = {name: {"data": name, "published": c} if isinstance(c, str) else c for name, c in columns.items()}
+        return {**raw, "protocol": protocol, "columns": {name: {"metric": metric, **c} for name, c in short.items()}}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TablePlan:
+        printed = cells_of(self.paper, self.table)
+        names = {"row": {row for row, _ in printed}, "column": {column for _, column in printed}}
+        for column in self.columns.values():
+            tasks.metric(column.metric)
+            if column.stands_for:
+                check_known("column, for stands_for", column.stands_for, self.columns)
+        headings = [column.published for column in self.columns.values()]
+        kinds = ("column", "row") if self.transposed else ("row", "column")
+        for kind, used in zip(kinds, (list(self.rows.values()), headings), strict=True):
+            ends = {column.suffix for column in self.columns.values()} if kind == "row" else {""}
+            for name in used:
+                own = name.partition(" / ")[0] if "" in headings else name
+                if own and not {own + end for end in ends or {""}} & names[kind]:
+                    raise ValueError(str(errors.unknown(f"published {kind}", own, names[kind])))
+        overridden = [name for scope in (self.protocol, *self.profile.values()) for name in scope.methods]
+        further = (name for method, bases in self.claims.items() for name in (method, *bases))
+        for name in (*overridden, *self.pairs, *self.pairs.values(), *further):
+            check_known("method", name, (*self.rows, *REFERENCES))
+        for name in self.signs:
+            check_known("method of signs, which has a pair", name, self.pairs)
+        return self
+
+    @property
+    def heading(self) -> str:
+        """``Table 1``, as the paper calls it."""
+        return f"Figure {self.table[6:]}" if self.table.startswith("figure") else f"Table {self.table}"
+
+    @property
+    def floor(self) -> str:
+        """The row that others are read against: the table's own untrained row, or the random encoder of ours."""
+        return next((name for name in self.rows if not recipes.facts(name).trained), next(iter(REFERENCES)))
+
+    @property
+    def references(self) -> Mapping[str, str]:
+        """The reference rows of ours beside the table's: none where the table prints an untrained row itself."""
+        return REFERENCES if self.floor in REFERENCES else {}
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Pre-training data of the published columns. Any other may be run too; it has no published number."""
+        return tuple(dict.fromkeys(column.data for column in self.columns.values()))
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """The kinds of data that it pre-trains on: those of its columns, images where it has none."""
+        return tuple(dict.fromkeys(recipes.modality(column.data) for column in self.columns.values())) or ("image",)
+
+    def select(self, dataset: str, columns: str | Iterable[str] = "all") -> dict[str, Column]:
+        """The columns, ``"all"`` or some by name, that a run on ``dataset`` can fill.
+
+        Data without a published column fill each kind of column, without published numbers; a modality has to fit.
+        """
+        self.check_dataset(dataset)
+        kind = recipes.modality(dataset)
+        if kind not in self.modalities:
+            why = f"{self.paper} {self.heading.lower()} has no column for data of {kind}s, such as {dataset}"
+            trained_on = " or ".join(f"{each}s" for each in self.modalities)
+            raise errors.NotApplicableError(f"{why}; it pre-trains on {trained_on}")
+        here = {name: column for name, column in self.columns.items() if column.data == dataset}
+        if not self.columns:  # a figure that prints no numbers
+            here = {dataset: Column(data=dataset, metric=self.metric)}
+        elif not here:
+            alike = {name: c for name, c in self.columns.items() if recipes.modality(c.data) == kind}
+            others = {(c.metric, c.on, str(c.settings)): (name, c) for name, c in reversed(alike.items())}
+            for name, column in reversed(others.values()):
+                own = dataset if column.metric == self.metric else f"{dataset} {column.metric}"
+                changes = {"data": dataset, "published": "", "stands_for": column.stands_for or name}
+                here[name if column.on or column.settings else own] = column.model_copy(update=changes)
+        asked = [part.strip() for part in (columns.split(",") if isinstance(columns, str) else columns)]
+        if asked == ["all"]:
+            return here
+        for name in asked:
+            errors.check_name(f"column of {self.paper} table {self.table} for {dataset}", name, here)
+        return {name: here[name] for name in asked}
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """Names of the profiles, ``paper`` included."""
+        small = dict.fromkeys((*shared_profiles(), *self.profile))
+        return (*(name for name in small if name != _PAPER_PROFILE), _PAPER_PROFILE)
+
+    def with_rows(self, methods: Iterable[str]) -> TablePlan:
+        """The plan with further rows, which the paper does not print."""
+        new = {name: "" for name in methods if name not in self.rows and name not in REFERENCES}
+        return self.model_copy(update={"rows": {**self.rows, **new}}) if new else self
+
+    def find(self, method: str) -> str | None:
+        """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``."""
+        every = (method, f"{self.paper}/{method}", f"ours/{method}")
+        return next((full for full in every if full in self.rows or full in REFERENCES), None)
+
+    def resolve(self, method: str) -> str:
+        """:meth:`find`, which must find one."""
+        full = self.find(method)
+        if full is not None:
+            return full
+        # short names: a slip in "irng" is nearer to "iring" than to "ring/iring"
+        short = [name.rpartition("/")[2] for name in (*self.rows, *REFERENCES)]
+        raise errors.unknown(f"method of {self.paper} table {self.table}", method.rpartition("/")[2], short)
+
+    def resolve_all(self, methods: str | Iterable[str]) -> tuple[str, ...]:
+        """Rows from ``"all"``, ``"ir, iring"`` or a list of names, without repetition."""
+        asked = methods.split(",") if isinstance(methods, str) else list(methods)
+        names = [name.strip() for name in asked if name.strip()]
+        if not names:
+            raise errors.reject("methods", methods, f"'all' or some of {', '.join(self.rows)}")
+        if names == ["all"]:
+            return tuple(self.rows)
+        return tuple(dict.fromkeys(self.resolve(name) for name in names))
+
+    def label(self, method: str) -> str:
+        """The row's name as printed, else as its recipe has it; its full name where another row is labelled so."""
+        printed = self.rows.get(full := self.resolve(method), REFERENCES.get(full, ""))
+        label = recipes.facts(full).label if not printed or " / " in printed else printed
+        return full if not printed and label in self.rows.values() else label
+
+    def settings(
+        self, dataset: str, method: str, profile: str = _PAPER_PROFILE, column: Column | None = None
+    ) -> Settings:
+        """The protocol of one cell; ``dataset`` may have no published column; ``column``'s settings win over all."""
+        method = self.resolve(method)
+        errors.check_name("profile", profile, self.profiles)
+        self.check_dataset(dataset)
+        recipe, kind = recipes.facts(method), recipes.modality(dataset)
+        scopes = (self.protocol, shared_profiles().get(profile, NOTHING), self.profile.get(profile, NOTHING))
+        layers = (layer for scope in scopes for layer in scope.layers(recipe, dataset, kind))
+        return Settings().override(*layers, column.settings if column is not None else {})
+
+    def setup(self, column: Column, method: str, profile: str = _PAPER_PROFILE) -> str:
+        """Hash of what decides a cell's number beside data and seed; see :func:`contrastlab.tables.results.setup`."""
+        settings = self.settings(column.data, method, profile, column)
+        recipe = recipes.facts(self.resolve(method)).describe(settings.overrides)
+        task = tasks.get(column.task, settings)
+        return setup(recipe, settings.model_dump(mode="json"), task.name, task.identity())
+
+    def search(self, dataset: str, method: str, profile: str) -> str:
+        """The recorded search that chose a row's settings, if any: the data set's, the table's or the profile's."""
+        chosen = self.profile.get(profile, NOTHING)
+        here = chosen.dataset.get(dataset, NOTHING)
+        own = here.method.get(self.resolve(method), NOTHING).search or here.search or chosen.search
+        if own or profile not in shared_profiles() or recipes.modality(dataset) != "image":
+            return "" if own == UNSEARCHED else own
+        return shared_profiles()[profile].chosen_by(recipes.facts(self.resolve(method)))
+
+    def check_dataset(self, dataset: str) -> None:
+        """Refuse what is neither a registered data set nor ``<kind>:<path>`` of :data:`contrastlab.data.OWN`."""
+        kind, colon, _ = str(dataset).partition(":")
+        if kind + colon not in recipes.datasets():
+            raise errors.unknown("dataset", dataset, (name for name in recipes.datasets() if not name.endswith(":")))
+
+    def published_value(self, column: str, method: str) -> float | None:
+        """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""
+        return self._cell(column, self.rows.get(self.resolve(method), "")).get("value")
+
+    def published_sd(self, column: str, method: str) -> float | None:
+        """The standard deviation printed beside it; ``None`` where there is none."""
+        sd: float = self._cell(column, self.rows.get(self.resolve(method), "")).get("std", math.nan)
+        return None if math.isnan(sd) else sd
+
+    def published_note(self, column: str, method: str) -> str:
+        """What was noted beside the printed number when it was transcribed."""
+        return self._cell(column, self.rows.get(self.resolve(method), "")).get("note", "")
+
+    @property
+    def comparisons(self) -> tuple[tuple[str, str], ...]:
+        """Every (method, base) whose difference is a claim: the pairs, then the further claims."""
+        further = ((method, base) for method, bases in self.claims.items() for base in bases)
+        return (*self.pairs.items(), *further)
+
+    def published_difference(self, column: str, method: str, base: str | None = None) -> tuple[float | None, str]:
+        """The paper's gain of ``method`` over ``base``, by default its pair's, and whether it is printed or derived."""
+        method = self.resolve(method)
+        base = self.pairs[method] if base is None else self.resolve(base)
+        if base == self.pairs.get(method):
+            for name in ("base", self.rows.get(base, "")):
+                printed = self._cell(column, f"{self.rows.get(method, '')} minus {name} (printed)")
+                if printed:
+                    return printed["value"], "printed"
+        apart = self.rows_apart(column, method, base)
+        return (None, "") if apart is None else (round(apart, 6), "derived")
+
+    def rows_apart(self, column: str, method: str, base: str) -> float | None:
+        """The difference of two printed rows, whatever is printed as such; ``None`` where a row is not printed."""
+        high, low = (self.published_value(column, name) for name in (method, base))
+        return None if high is None or low is None else high - low
+
+    def claimed_sign(self, method: str, base: str) -> int | None:
+        """What the paper says in words of a pair, in full: +1 or -1, or 0 for equally good; ``None``: nothing."""
+        return {"+": 1, "-": -1, "0": 0}.get(self.signs.get(method, "") if self.pairs.get(method) == base else "")
+
+    def _cell(self, name: str, row: str) -> Mapping[str, Any]:
+        if not row or name not in self.columns or not self.columns[name].printed:
+            return {}
+        row, column = row + self.columns[name].suffix, self.columns[name].published
+        if not column:
+            row, _, column = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
+        return cells_of(self.paper, self.table).get((column, row) if self.transposed else (row, column), {})
+
+
+def parse_plan(text: str, name: str) -> TablePlan:
+    """A plan from the text of a TOML file called ``<paper>_table<k>.toml``; an error names the file and the field.
+
+    ``protocol_of = "2"`` takes the protocol of this table's rows from that table; what this file says wins.
+    """
+    paper, _, table = PurePath(name).stem.partition("_")
+    table = table.removeprefix("table")
+    try:
+        raw = tomllib.loads(text)
+        return TablePlan.model_validate({"paper": paper, "table": table, **_with_protocol(paper, table, raw)})
+    except tomllib.TOMLDecodeError as error:
+        raise errors.ArgumentError(f"{name} is not TOML: {error}") from error
+    except errors.ContrastLabError as error:
+        raise errors.ArgumentError(f"{name}: {error}") from error
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
+        raise errors.ArgumentError(f"{name}: {problems}") from error
+
+
+def _with_protocol(paper: str, table: str, raw: dict[str, Any]) -> dict[str, Any]:
+    """A plan's raw data with the protocol of the table that ``protocol_of`` names, if any."""
+    other = raw.pop("protocol_of", None)
+    if other is None:
+        return raw
+    known = [number for name, number in plans() if name == paper and number != table]
+    errors.check_name(f"protocol_of: table of {paper} with a protocol", other, known)
+    source = read_toml("protocols", stems("protocols", "toml")[paper, other])
+    if "protocol_of" in source:
+        raise errors.reject("protocol_of", other, "a table that has a protocol of its own")
+    rows = {*raw.get("rows", {}), *REFERENCES}
+    shared: dict[str, Any] = {name: source[name] for name in ("settings", *_SCOPES, "profile") if name in source}
+    scopes = [shared, *shared.get("profile", {}).values()]
+    inner = (part for scope in scopes for name in ("modality", "dataset") for part in scope.get(name, {}).values())
+    for holder in (*scopes, *inner):
+        holder["method"] = {name: changes for name, changes in holder.get("method", {}).items() if name in rows}
+    return _merged(shared, raw)
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    inner = [key for key in changes if isinstance(changes[key], dict) and isinstance(base.get(key), dict)]
+    return base | changes | {key: _merged(base[key], changes[key]) for key in inner}
+
+
+@cache
+def _plan(paper: str, table: str) -> TablePlan:
+    name = stems("protocols", "toml")[paper, table]
+    return parse_plan(HERE.joinpath("protocols", name).read_text(encoding="utf-8"), name)
+
+
+def plan(paper: str, table: int | str) -> TablePlan:
+    """The rows, columns and protocol of a published table: ``1``, ``"5a"``, ``"figure2"``; ``"table1"`` is ``1``."""
+    errors.check_name("paper", paper, PAPERS)
+    known, number = [each for name, each in plans() if name == paper], str(table).removeprefix("table")
+    if number not in known:
+        raise errors.unknown(f"table of {paper} with a protocol", str(table), known)
+    return _plan(paper, number)

@@ -1,0 +1,281 @@
+"""Many cells at a time: processes of one thread each on this machine, or jobs of a cluster.
+
+One process at a time writes a run, so tables started side by side share runs. Every process stops in good order on
+SIGTERM and can be resumed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from contrastlab.support.errors import ContrastLabError, DeviceError, check_choice, import_extra, is_integer, reject
+from contrastlab.tables.cells import Cell
+from contrastlab.tables.execution import Execution, end_after
+from contrastlab.tables.report import Unavailable
+from contrastlab.tables.results import Result
+from contrastlab.tables.run import BusyError
+from contrastlab.train import Speed
+from contrastlab.train.loop import Log
+from contrastlab.train.progress import signals
+
+JOBS_VARIABLE, VISIBLE = "CONTRASTLAB_JOBS", "CUDA_VISIBLE_DEVICES"
+LAST_STEP_S = 60.0
+"""Seconds that a worker whose parent was killed has for the step in hand and a checkpoint."""
+
+LEAST_FILES = 256
+
+Answer = Result | Unavailable
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that takes one job for each missing cell, through ``submitit``, which writes its jobs as pickles.
+
+    ``options`` are those of submitit's executor, such as ``slurm_partition``, ``gpus_per_node`` and ``cpus_per_task``
+    (by default a core for each process that decodes and one more); SLURM needs ``timeout_min``.
+    """
+
+    name: str = "slurm"  # local (processes of this machine) and debug (this process) are for trying it out
+    options: Mapping[str, Any] = field(default_factory=dict)
+    wait: bool = True  # for the jobs to end; else a later call collects what they have stored
+
+    def __post_init__(self) -> None:
+        check_choice("cluster", self.name, ("slurm", "local", "debug"))
+        if self.name == "slurm" and "timeout_min" not in self.options:
+            raise reject("timeout_min", None, "minutes of a job (--time); submitit's own five end before a cell does")
+        for name, least in (("timeout_min", 1), ("cpus_per_task", 1), ("gpus_per_node", 0)):
+            if not is_integer(self.options.get(name, least), least):
+                raise reject(name, self.options[name], f"a number of at least {least}")
+
+
+def workers(jobs: int | str, execution: Execution, count: int) -> int:
+    """How many of ``count`` cells run at a time; ``auto`` is ``CONTRASTLAB_JOBS``, else the number of GPUs or cores."""
+    argument, wanted = "jobs", jobs
+    if jobs == "auto" and os.environ.get(JOBS_VARIABLE):
+        argument, wanted = JOBS_VARIABLE, os.environ[JOBS_VARIABLE]
+    if wanted == "auto":
+        gpus = torch.cuda.device_count() if execution.accelerator != "cpu" else 0
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        wanted = gpus or cores
+    if not re.fullmatch("[0-9]{1,6}", str(wanted)) or int(wanted) < 1:
+        raise reject(argument, wanted, "a number of at least 1, or 'auto'")
+    return max(1, min(int(wanted), count)) if execution.one_process else 1
+
+
+def run(
+    missing: Sequence[Cell], execution: Execution, *, workers: int, cluster: Cluster | None = None, log: Log
+) -> dict[Cell, Answer]:
+    """Run cells, some at a time, those of one run by one process; where one fails, the others stop in good order."""
+    if not execution.one_process:
+        if cluster is not None:
+            devices = f"{execution.devices} on {execution.num_nodes} machines"
+            raise reject("devices", devices, "1 on one machine with a cluster: a job computes a cell on one device")
+        if missing or "LOCAL_RANK" in os.environ:  # others were started, and looked at the results at another moment
+            missing = execution.fabric().broadcast(list(missing))
+    if not missing:
+        return {}
+    groups: dict[tuple[str, int, str], list[Cell]] = {}
+    for cell in missing:
+        groups.setdefault((cell.method, cell.seed, cell.column.data), []).append(cell)
+    if cluster is not None:
+        return _submit(list(groups.values()), execution, cluster, log)
+    if workers > 1 and len(groups) > 1:
+        return _local(list(groups.values()), execution, min(workers, len(groups)), log)
+    done: dict[Cell, Answer] = {}
+    for cell in missing:
+        with suppress(BusyError):  # what another process computes comes last
+            done[cell] = cell.run(execution, wait=False, log=log)
+    return done | {cell: cell.run(execution, log=log) for cell in missing if cell not in done}
+
+
+def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log) -> dict[Cell, Answer]:  # noqa: C901
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= files < LEAST_FILES:  # a worker that may open no more ends without a word
+        raise reject("jobs", count, f"1 where at most {files} files may be open (ulimit -n), not {LEAST_FILES}")
+    # a server that has imported torch once is forked for each worker; before any thread or device is in use
+    method = "forkserver" if sys.platform == "linux" else "spawn"
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(["contrastlab.tables"])
+        # Ctrl-C reaches every process of a terminal; the server would begin to ignore it only when it has imported
+        with signals(signal.SIG_IGN, signal.SIGINT):
+            forkserver.ensure_running()
+    lines, numbers, stopping = context.SimpleQueue(), context.SimpleQueue(), context.Event()
+    for number in range(count):
+        numbers.put(number)
+    state = lines, numbers, execution, visible_devices(execution), stopping
+    done: dict[Cell, Answer] = {}
+    with (
+        _progress(lines, sum(map(len, groups)), count, log) as finished,
+        ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=state) as pool,
+    ):
+        pending: dict[Future[list[Answer] | None], list[Cell]] = {}
+        try:
+            for group in groups:
+                pending[pool.submit(_work, group, False)] = group
+            while pending:
+                ready, _ = wait(pending, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    group = pending.pop(future)
+                    answers = future.result()
+                    if answers is None:  # another process has it: ask again, behind all others, and wait
+                        pending[pool.submit(_work, group, True)] = group
+                    else:
+                        done |= dict(zip(group, answers, strict=True))
+                        finished(len(group))
+        except _Stopped as stop:
+            raise KeyboardInterrupt(*stop.args) from None
+        except BrokenProcessPool as error:
+            begun = numbers.empty() or numbers.get() > 0  # a worker has taken the first number, 0
+            raise DeviceError(_KILLED if begun else _NOT_BEGUN) from error
+        finally:
+            if pending:  # futures are not cancelled: up to Python 3.12.0 a thread of the pool would die of that, aloud
+                stopping.set()
+                for process in list((pool._processes or {}).values()):
+                    with suppress(ProcessLookupError):
+                        os.kill(process.pid or 0, signal.SIGTERM)
+    return done
+
+
+_KILLED = "a worker process was killed (out of memory?); run again to continue"
+_NOT_BEGUN = (
+    "a worker process could not begin: it imports the script that starts it, whose calls stand below"
+    " if __name__ == '__main__':; jobs=1 needs no worker"
+)
+
+
+def refuse_in_worker() -> None:
+    """End a worker that imports a script without a ``__main__`` guard; its parent says why (``_NOT_BEGUN``)."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(1)
+
+
+def visible_devices(execution: Execution) -> list[str]:
+    """The GPUs of this process as ``CUDA_VISIBLE_DEVICES`` names them; none on a CPU."""
+    if execution.accelerator == "cpu":
+        return []
+    named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
+    count = torch.cuda.device_count()
+    return named[:count] or [str(number) for number in range(count)]
+
+
+_STATE: dict[str, Any] = {}
+
+
+class _Stopped(ContrastLabError):
+    """A worker was asked to stop, or its minutes are over: the first process is told as by Ctrl-C."""
+
+
+def _begin(lines: Any, numbers: Any, execution: Execution, devices: Sequence[str], stopping: Any) -> None:
+    """Of each worker: its number, its device, and that it ends with the process it works for."""
+    number = numbers.get()
+    if devices:  # before anything asks CUDA, which reads this once
+        os.environ[VISIBLE] = devices[number % len(devices)]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one decides
+    _STATE.update(lines=lines, number=number, execution=execution, stopping=stopping)
+    if (parent := multiprocessing.parent_process()) is not None:
+        end_after(parent.join, LAST_STEP_S)
+
+
+def _work(cells: Sequence[Cell], wait: bool) -> list[Answer] | None:
+    """The cells of one run, or ``None`` where another process computes it."""
+
+    def log(line: str) -> None:
+        _STATE["lines"].put((_STATE["number"], line))
+
+    if _STATE.get("stopped"):  # cells that were handed out before the stop
+        raise _Stopped
+    try:
+        return [cell.run(_STATE["execution"], wait=wait, log=log) for cell in cells]
+    except BusyError:
+        return None
+    except KeyboardInterrupt as stop:
+        parent = multiprocessing.parent_process()
+        if _STATE["stopping"].is_set() or (parent is not None and not parent.is_alive()):
+            os._exit(0)  # the pool is ending: another worker may have been killed with its queue's lock in hand
+        _STATE["stopped"] = True
+        raise _Stopped(*stop.args) from None
+
+
+@contextmanager
+def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable[[int], object]]:
+    """A line for each worker and one in all in a terminal; else the workers' lines as they come."""
+    terminal = sys.stderr.isatty()
+    bars = [tqdm(total=0, position=k + 1, bar_format="{desc}", leave=False) for k in range(count)] if terminal else []
+    every = tqdm(total=total, position=0, unit="cell", disable=not terminal)
+
+    unread: list[BrokenPipeError] = []
+
+    def read() -> None:
+        try:
+            while (item := lines.get()) is not None:
+                number, line = item
+                if terminal and (" epoch " in line or " step " in line):
+                    bars[number].set_description_str(line)
+                else:
+                    with tqdm.external_write_mode():
+                        log(line)
+        except BrokenPipeError as error:
+            unread.append(error)
+
+    def update(cells: int) -> None:
+        every.update(cells)
+        if unread:  # the thread cannot end the run
+            raise unread[0]
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield update
+    finally:
+        lines.put(None)
+        reader.join(timeout=5)
+        for bar in (*bars, every):
+            bar.close()
+
+
+def _submit(groups: list[list[Cell]], execution: Execution, cluster: Cluster, log: Log) -> dict[Cell, Answer]:
+    submitit = import_extra("submitit", "cluster")
+    folder = Path(execution.out_dir) / "cluster"
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster.name)
+        cores = {"cpus_per_task": (execution.speed or Speed()).workers + 1} if cluster.name == "slurm" else {}
+        executor.update_parameters(**{**cores, **cluster.options})
+    except (RuntimeError, AssertionError, TypeError, NameError) as error:
+        asked = f"cluster={cluster.name!r} with {dict(cluster.options)!r}"
+        raise DeviceError(f"{asked} cannot be used here: {error}") from error
+    jobs = [executor.submit(Job(), group, execution) for group in groups]
+    log(f"{len(jobs)} jobs handed to {cluster.name}; their logs are in {folder}")
+    done: dict[Cell, Answer] = {}
+    for group, job in zip(groups, jobs, strict=True) if cluster.wait else ():
+        done |= dict(zip(group, job.result(), strict=True))
+        log(f"{len(done)} of {sum(map(len, groups))} cells done")
+    return done
+
+
+class Job:
+    """The cells of one run on a cluster; what its time limit cuts off is queued again and resumed."""
+
+    def __call__(self, cells: Sequence[Cell], execution: Execution) -> list[Answer]:  # noqa: D102
+        return [cell.run(execution, log=print) for cell in cells]
+
+    def checkpoint(self, cells: Sequence[Cell], execution: Execution) -> Any:
+        """What submitit queues in place of a job that was cut off."""
+        return import_extra("submitit", "cluster").helpers.DelayedSubmission(self, cells, execution)

@@ -1,0 +1,134 @@
+"""Scopes of a protocol: which settings hold for which rows, and the small profiles of all tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from contrastlab.settings import FrozenModel, Settings
+from contrastlab.support import errors
+from contrastlab.tables.published import read_toml
+from contrastlab.tables.recipes import CHOICES, Facts, kinds
+
+
+def _fields(changes: dict[str, Any]) -> dict[str, Any]:
+    Settings().override(**changes)  # raises on an unknown field or a value out of range
+    return changes
+
+
+Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
+"""Fields of :class:`contrastlab.settings.Settings` and what they are changed to."""
+
+
+UNSEARCHED = "none"
+"""The search of a scope whose own settings take the place of those that a search chose."""
+
+
+def check_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Refuse a name in the way that pydantic reports."""
+    if name not in known:
+        raise ValueError(str(errors.unknown(what, name, known)))
+
+
+class Scope(FrozenModel):
+    """Settings for every cell, and narrower scopes inside: for rows with a kind of part, a modality, data, a method.
+
+    In TOML, ``[profile.laptop.keys.Bank]`` changes the rows whose keys are a ``Bank``.
+    """
+
+    search: str = Field("", description="recorded search on held-out items that chose the settings, or 'none'")
+    settings: Changes = Field(default_factory=dict)
+    kinds: dict[tuple[str, str], Scope] = Field(default_factory=dict, description="by choice and type of its part")
+    modality: dict[str, Scope] = Field(default_factory=dict)
+    dataset: dict[str, Scope] = Field(default_factory=dict)
+    method: dict[str, Scope] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        whole = {name: raw[name] for name in cls.model_fields if name in raw and name not in ("settings", "kinds")}
+        kinds = {(choice, kind): scope for choice in raw if choice in CHOICES for kind, scope in raw[choice].items()}
+        plain = {name: value for name, value in raw.items() if name not in whole and name not in CHOICES}
+        return {**whole, "settings": plain, "kinds": kinds}
+
+    @field_validator("kinds")
+    @classmethod
+    def _exist(cls, scopes: dict[tuple[str, str], Scope]) -> dict[tuple[str, str], Scope]:
+        for choice, kind in scopes:
+            check_known(f"type of {choice}", kind, kinds(choice))
+        return scopes
+
+    def layers(self, recipe: Facts, dataset: str, modality: str) -> Iterator[dict[str, Any]]:
+        """Changes for a recipe on a data set, later ones winning."""
+        inner = self.modality.get(modality, NOTHING), self.dataset.get(dataset, NOTHING)
+        yield self.settings
+        yield from (scope.settings for kind, scope in self.kinds.items() if recipe.is_a(*kind))
+        yield from (scope.settings for scope in inner)
+        yield from (scope.method.get(recipe.name, NOTHING).settings for scope in (self, *inner))
+
+    @property
+    def methods(self) -> Iterator[str]:
+        """Methods that have scopes of their own."""
+        yield from self.method
+        for inner in (*self.modality.values(), *self.dataset.values()):
+            yield from inner.method
+
+
+NOTHING = Scope()
+
+
+class SharedProfile(Scope):
+    """A small profile of all tables; of several kinds of rows that apply, those that the file names last win.
+
+    What was chosen for rows by their parts was chosen on pictures, and says nothing of sounds or sentences.
+    """
+
+    extends: str = Field("", description="another shared profile, whose changes come first")
+
+    @field_validator("method")
+    @classmethod
+    def _known(cls, scopes: dict[str, Scope]) -> dict[str, Scope]:
+        for name in scopes:
+            check_known("method", name, kinds("method"))
+        return scopes
+
+    def layers(self, recipe: Facts, dataset: str = "", modality: str = "image") -> Iterator[dict[str, Any]]:
+        """Changes for a recipe on data of a modality, later ones winning."""
+        if self.extends:
+            yield from shared_profiles()[self.extends].layers(recipe, dataset, modality)
+        yield from super().layers(recipe, dataset, modality) if modality == "image" else (self.settings,)
+
+    def chosen_by(self, recipe: Facts) -> str:
+        """Name of the search that the settings of a recipe on pictures were chosen by; empty where there was none."""
+        inherited = shared_profiles()[self.extends].chosen_by(recipe) if self.extends else ""
+        scopes = [scope for kind, scope in self.kinds.items() if recipe.is_a(*kind)]
+        scopes += [scope for name, scope in self.method.items() if name == recipe.name]
+        return scopes[-1].search if scopes else inherited
+
+
+@cache
+def shared_profiles() -> Mapping[str, SharedProfile]:
+    """What each small profile changes in every protocol."""
+    return {name: SharedProfile.model_validate(changes) for name, changes in read_toml("profiles.toml").items()}
+
+
+PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
+"""Environment variable that says what the profile ``auto`` is."""
+
+
+def choose_profile(profile: str, known: Sequence[str]) -> str:
+    """One of ``known``; ``auto`` is ``CONTRASTLAB_PROFILE``, else ``paper`` where there is a GPU, else ``laptop``."""
+    kind, stated = "profile", os.environ.get(PROFILE_VARIABLE)
+    if profile == "auto" and stated:
+        kind, profile = f"profile of the variable {PROFILE_VARIABLE}", stated
+    elif profile == "auto":
+        import torch
+
+        profile = "paper" if torch.cuda.is_available() else "laptop"
+    if profile not in known:
+        raise errors.unknown(kind, profile, ("auto", *known))
+    return profile

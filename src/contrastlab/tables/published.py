@@ -1,0 +1,125 @@
+"""What the papers print: every number as data, and which table is made by which notebook."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from contrastlab.settings import FrozenModel
+from contrastlab.support import errors
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HERE = files("contrastlab.papers")
+
+
+def read_toml(*path: str) -> dict[str, Any]:
+    """A TOML file of this folder."""
+    return tomllib.loads(HERE.joinpath(*path).read_text(encoding="utf-8"))
+
+
+PAPERS: Mapping[str, Mapping[str, Any]] = read_toml("papers.toml")
+"""Short name to title, authors, year and venue."""
+
+
+@cache
+def stems(folder: str, suffix: str) -> Mapping[tuple[str, str], str]:
+    """(paper, table) to file name, in the order paper, tables before figures, number, letter."""
+    pattern = rf"([a-z]+)_(?:table|(figure))(\d+)([a-z]?)\.{suffix}"
+    found = [match for entry in (HERE / folder).iterdir() if (match := re.fullmatch(pattern, entry.name))]
+    found.sort(key=lambda match: (match[1], match[2] is not None, int(match[3]), match[4]))
+    return {(match[1], f"{match[2] or ''}{match[3]}{match[4]}"): match[0] for match in found}
+
+
+def plans() -> tuple[tuple[str, str], ...]:
+    """The (paper, table) pairs whose protocol is at hand."""
+    return tuple(stems("protocols", "toml"))
+
+
+def tables(paper: str) -> tuple[str, ...]:
+    """Names of the tables of ``paper`` that are at hand: ``("1", "2", …, "5a")``."""
+    errors.check_name("paper", paper, PAPERS)
+    return tuple(table for name, table in stems("tables", "csv") if name == paper)
+
+
+@cache
+def _lines(paper: str, table: str) -> tuple[Mapping[str, Any], ...]:
+    text = HERE.joinpath("tables", stems("tables", "csv")[paper, table]).read_text(encoding="utf-8")
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    return tuple({**row, "value": float(row["value"]), "std": float(row["std"] or "nan")} for row in rows)
+
+
+@cache
+def cells_of(paper: str, table: str) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+    """(row, column) as printed to ``value``, ``std`` and ``note`` of a table; empty for a figure, which prints none."""
+    if (paper, table) not in stems("tables", "csv"):
+        return {}
+    return {(line["row"], line["column"]): line for line in reversed(_lines(paper, table))}
+
+
+def published(paper: str, table: int | str) -> pd.DataFrame:
+    """The numbers of a table, ``1`` or ``"5a"``: paper, table, row, column, value (accuracies: percent), std, note."""
+    import pandas as pd
+
+    errors.check_name(f"table of {paper}", str(table), tables(paper))
+    return pd.DataFrame(_lines(paper, str(table)))
+
+
+class Table(FrozenModel):
+    """A published table or figure."""
+
+    paper: str
+    table: str
+
+    @property
+    def name(self) -> str:
+        """``ring/table5b``; a figure is called by its kind, ``vince/figure6``."""
+        return f"{self.paper}/{'' if self.table.startswith('figure') else 'table'}{self.table}"
+
+
+class Entry(Table):
+    """A published table or figure, and the notebook that makes it."""
+
+    notebook: str = Field("", description="path from the project's root; empty where there is none yet")
+
+
+def catalogue() -> tuple[Entry, ...]:
+    """Every published table that has been transcribed, and the figures that are made again, paper by paper."""
+    raw = read_toml("notebooks.toml")
+    notebooks = {(paper, table): f"nbs/{name}.ipynb" for paper, names in raw.items() for table, name in names.items()}
+    known, order = dict.fromkeys((*stems("tables", "csv"), *plans(), *notebooks)), list(PAPERS)
+    keys = sorted(known, key=lambda key: (order.index(key[0]), key[1].startswith("figure")))
+    return tuple(Entry(paper=paper, table=table, notebook=notebooks.get((paper, table), "")) for paper, table in keys)
+
+
+def parse_target(target: str) -> tuple[str, str]:
+    """``("ring", "1")`` from ``ring/table1``; an error names the notebook of what has no cells."""
+    entries = {entry.name: entry for entry in catalogue()}
+    entry, known = entries.get(target), {name for name, e in entries.items() if (e.paper, e.table) in plans()}
+    if entry is not None and target in known:
+        return entry.paper, entry.table
+    if entry is not None and entry.notebook:
+        made = f"{target} is made by {entry.notebook} and has no cells to run or show"
+        raise errors.ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
+    raise errors.unknown("table", target, known)
+
+
+def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
+    """Seeds from ``3``, ``"0,1,2"`` or a list, as papermill may pass them."""
+    parts = seeds.split(",") if isinstance(seeds, str) else seeds if isinstance(seeds, Iterable) else [seeds]
+    try:
+        numbers = tuple(dict.fromkeys(int(str(s)) for s in parts if str(s).strip()))
+    except (TypeError, ValueError):
+        numbers = ()
+    holds = numbers and min(numbers) >= 0 and max(numbers) < 2**32
+    errors.check(holds, "seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
+    return numbers

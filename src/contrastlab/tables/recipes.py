@@ -1,0 +1,91 @@
+"""What a plan asks of recipes and data; the packages that know are imported only if no answer of theirs is cached."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+from contrastlab.settings import FrozenModel
+from contrastlab.support.cache import Cache
+
+CHOICES = ("views", "keys", "negatives", "positives", "objective")
+"""The five choices of a recipe."""
+
+_T = TypeVar("_T")
+_ANSWERS = Cache("what plans ask of recipes and data")
+
+
+def _loaded() -> bool:
+    return "contrastlab.methods" in sys.modules
+
+
+def _room(name: str) -> Any:
+    return import_module(f"contrastlab.{name}")
+
+
+_KEEPS = not _loaded()
+"""Whether this process began without the packages: what they say is then theirs, and nobody has added to them."""
+
+
+def _ask(question: str, answer: Callable[[], _T]) -> _T:
+    known: _T | None = None if _loaded() else _ANSWERS.get(question)
+    if known is None:
+        known = answer()
+        if _KEEPS:
+            _ANSWERS.put(question, known)
+    return known
+
+
+def keep() -> None:
+    """Keep for later processes what this one has asked."""
+    _ANSWERS.save()
+
+
+class Facts(FrozenModel):
+    """What a plan has to know of a recipe; ``parts`` are the types of its parts by choice."""
+
+    name: str
+    label: str
+    trained: bool
+    parts: dict[str, str]
+
+    def is_a(self, choice: str, kind: str) -> bool:
+        """Whether the part of a choice is of this type."""
+        return self.parts[choice] == kind
+
+    def describe(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """``Recipe.describe()`` with some fields of its parts changed."""
+        question = f"{self.name} with {json.dumps(changes, sort_keys=True)}"
+        return _ask(question, lambda: _room("methods").get(self.name).override(changes).describe())
+
+
+def facts(name: str) -> Facts:
+    """What a plan has to know of a recipe."""
+
+    def answer() -> dict[str, Any]:
+        recipe = _room("methods").get(name)
+        parts = {choice: type(part).__name__ for choice, part in recipe.choices().items()}
+        return {"name": name, "label": recipe.label, "trained": recipe.keys is not None, "parts": parts}
+
+    return Facts.model_construct(**_ask(name, answer))
+
+
+def kinds(choice: str) -> list[str]:
+    """Names of the types of part that a choice may have; of ``method``, the names of all recipes."""
+    if choice == "method":
+        return _ask("recipes", lambda: list(_room("methods").names()))
+    return _ask(f"types of {choice}", lambda: list(_room("recipe").types_of(choice)))
+
+
+def datasets() -> list[str]:
+    """Names of data sets, and kinds of a user's own with a colon behind them."""
+    return _ask("data sets", lambda: [*_room("data").names(), *(f"{kind}:" for kind in _room("data").OWN)])
+
+
+def modality(dataset: str) -> str:
+    """:func:`contrastlab.data.modality_of`."""
+    kind, colon, _ = dataset.partition(":")
+    return _ask(f"modality of {kind}{colon}", lambda: str(_room("data").modality_of(dataset)))

@@ -1,0 +1,269 @@
+"""Stored results: ``<root>/cells/<data set>/<profile>/<method>-seed<k>-<task>-<hash>.json``.
+
+The hash is over what decides the number: recipe, settings of training, task and data. A file is read back only if its
+content still has that hash, the name made from it, and its checksum (older files have none). :func:`find` checks a file
+again only when its size or times have changed. In a wheel all results are in one file, ``shipped.ARCHIVE``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import contrastlab.support.lab  # noqa: F401
+
+import numpy as np
+from pydantic import ConfigDict, Field, ValidationError, computed_field, model_validator
+
+from contrastlab.settings import FrozenModel, Settings
+from contrastlab.support import checksums, files, shipped
+from contrastlab.support.cache import Cache
+from contrastlab.support.errors import ContrastLabError, CorruptFileError, reject
+from contrastlab.support.provenance import Clock, Provenance, provenance
+
+if TYPE_CHECKING:  # results are read without torch
+    from torch import Tensor
+
+__all__ = [
+    "FOREIGN", "UNTRAINED", "Clock", "Provenance", "Result", "bits", "digest", "find", "location", "look_up", "pack",
+    "provenance", "read", "save", "setup", "whole_hash",
+]  # fmt: skip
+
+FOREIGN = "foreign/"
+"""How the method of a result begins whose encoder was not trained here; its recipe says ``foreign`` and no parts."""
+
+UNTRAINED = "untrained"
+"""What stands for the hash of a foreign network's weights, or before it, where it is a floor."""
+
+
+class Result(FrozenModel):
+    """What one task says of the encoders of one run."""
+
+    schema_version: Literal[2] = Field(2, alias="schema")
+    table: str = Field(description="the table it was first computed for, such as ring/table1; others may show it")
+    dataset: str = Field(description="pre-training data")
+    on: str = Field("", description="data the task scores on; empty: those of pre-training")
+    method: str = Field(description="full name, such as ring/iring or ours/random")
+    seed: int
+    profile: str
+    task: str = Field(description="name in contrastlab.tasks.TASKS")
+    task_config: dict[str, Any] = Field(description="Task.identity(): its fields that are not at their default")
+    protocol: dict[str, Any] = Field(description="how the metrics were taken, in words and numbers for a reader")
+    items: int = Field(ge=1, description="test items the metrics were taken on")
+    settings: dict[str, Any] = Field(description="Settings.model_dump(mode='json'), whole")
+    recipe: dict[str, Any] = Field(description="Recipe.describe()")
+    metrics: dict[str, float] = Field(description="in the unit that the metric declares")
+    # 95 % half-widths of sampling errors that cannot be computed from a metric
+    half_widths: dict[str, float] = Field(default_factory=dict)
+    correct: dict[str, str] = Field(default_factory=dict, description="by metric, which test items were right: pack()")
+    curve: list[dict[str, float]] = Field(default_factory=list, description="one row per epoch; losses in nats")
+    precision: str = Field("32-true", description="precision the encoders were trained in")
+    provenance: Provenance
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        # Tuples become lists now, so that a result equals itself after a round trip through its file.
+        keys = raw.keys() & {"settings", "recipe", "protocol", "task_config"}
+        return {**raw, **{key: json.loads(json.dumps(raw[key])) for key in keys}}
+
+    @cached_property
+    def setup(self) -> str:
+        """Hash of recipe, settings and task: equal for results that a table may show in one row, whatever the data."""
+        return setup(self.recipe, self.settings, self.task, self.task_config)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def config_hash(self) -> str:
+        """Hash of setup and data: equal for results that may be averaged over seeds."""
+        return whole_hash(self.setup, self.provenance.data_fingerprint, self.recipe, self.provenance.processes)
+
+
+def digest(config: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON of ``config``: 64 hexadecimal digits."""
+    text = json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def setup(recipe: Mapping[str, Any], settings: Mapping[str, Any], task: str, task_config: Mapping[str, Any]) -> str:
+    """Hash of what decides a number beside data and seed, from fields of a :class:`Result`."""
+    plain = json.loads(json.dumps(dict(recipe)))
+    trained = plain.get("keys") is not None
+    plain.pop("name", None)
+    used = Settings.model_validate(dict(settings)).identity(trained)
+    return digest({"recipe": plain, "settings": used, "task": {"name": task, **task_config}})
+
+
+def whole_hash(setup: str, data: str, recipe: Mapping[str, Any], processes: int) -> str:
+    """Hash of what decides a number beside the seed: also the processes that trained, where there are several."""
+    several = {"processes": processes} if processes > 1 and recipe.get("keys") is not None else {}
+    return digest({"setup": setup, "data": data, **several})
+
+
+def pack(right: Tensor) -> str:
+    """A boolean ``[N]`` as text, a bit each: ``N`` and a colon before base64."""
+    packed = np.packbits(right.cpu().numpy().astype(bool))
+    return f"{len(right)}:{base64.b64encode(packed.tobytes()).decode()}"
+
+
+def bits(text: str) -> np.ndarray:
+    """The boolean ``[N]`` that :func:`pack` made a text of; a ``CorruptFileError`` for any other text."""
+    count, _, content = text.partition(":")
+    try:
+        packed, length = base64.b64decode(content, validate=True), int(count)
+        if len(packed) != (length + 7) // 8:
+            raise ValueError(f"{len(packed)} bytes for {length} items")
+    except ValueError as error:
+        raise CorruptFileError(f"which items were right, {text[:40]!r}, cannot be read: {error}") from error
+    return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=length).astype(bool)
+
+
+_RESTORE = "Restore it, or delete it and run the cell again."
+_CHECKSUMS_SINCE = "2026-11-22T08"  # of results that were finished before, some have none
+
+
+def _slug(name: str) -> str:
+    """A file name for ``name``; a name that loses characters keeps apart from others by a hash."""
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "unnamed"
+    return slug if slug == name else f"{slug[-60:]}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+
+
+def location(
+    root: Path | str, *, dataset: str, profile: str, method: str, seed: int, task: str, hash_: str, on: str = ""
+) -> Path:
+    """Where the result of one task on one run lies under ``root``, stored or not."""
+    asked = f"{_slug(task)}-{_slug(on)}" if on else _slug(task)
+    name = f"{_slug(method.replace('/', '-'))}-seed{int(seed)}-{asked}-{_slug(hash_[:8])}.json"
+    return Path(root) / "cells" / _slug(dataset) / _slug(profile) / name
+
+
+def _path(result: Result, root: Path | str) -> Path:
+    return location(
+        root, dataset=result.dataset, profile=result.profile, method=result.method, seed=result.seed,
+        task=result.task, hash_=result.config_hash, on=result.on,
+    )  # fmt: skip
+
+
+def save(result: Result, root: Path | str) -> Path:
+    """Write ``result`` under ``root`` so that a reader sees all of it or nothing; gives the file."""
+    return files.write_record(_path(result, root), result.model_dump(mode="json", by_alias=True))
+
+
+def read(path: Path | str) -> Result:
+    """The result stored in ``path``; a ``CorruptFileError`` if it is not whole, unaltered and under its own name."""
+    path = Path(path)
+    return _verified(path, partial(_json, path))
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _verified(path: Path, load: Callable[[], Any], *, known: str = "") -> Result:
+    """A result, checked; where its content has been checked before, ``known`` is the hash of its setup."""
+    try:
+        raw = load()
+        if (schema := raw.get("schema")) != 2:
+            raise ValueError(f"schema={schema!r}: accepted is 2; a newer version of this package may have written it")
+        if not known:
+            if checksums.CHECKSUM not in raw and raw["provenance"]["finished"] > _CHECKSUMS_SINCE:
+                raise ValueError("its checksum is missing")
+            raw = checksums.verified(raw)
+        stored = raw.pop("config_hash", None)
+        raw.pop(checksums.CHECKSUM, None)
+        result = Result.model_validate(raw)
+        if known:
+            result.__dict__["setup"] = known
+            return result
+        expected = result.config_hash
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, ContrastLabError) as error:
+        reason = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}"
+        raise CorruptFileError(f"{path} is not a stored result: {reason}. Delete it and run the cell again.") from error
+    if stored != expected:
+        wrong = f"its settings, recipe and data do not have the hash {str(stored)[:8]} it carries"
+        raise CorruptFileError(f"{path} was altered after it was written: {wrong}. {_RESTORE}")
+    if path.name != (name := _path(result, "").name):
+        raise CorruptFileError(f"{path} was renamed or exchanged: what it holds is {name}. {_RESTORE}")
+    return result
+
+
+def look_up(roots: Iterable[Path | str], *, method: str, hash_: str, **place: Any) -> Result | None:
+    """The first result with that hash at a :func:`location`, of this recipe under whatever name: papers share them."""
+    for root in roots:
+        path = location(root, method=method, hash_=hash_, **place)
+        name = path.name.replace(method.replace("/", "-"), "*", 1)
+        candidates = _stored(Path(root), f"{path.parts[-3]}/{path.parts[-2]}/{name}")
+        for candidate, _, load in sorted(candidates, key=lambda each: each[0] != path):
+            if (known := _verified(candidate, load)).config_hash == hash_:
+                return known
+    return None
+
+
+def _stored(root: Path, pattern: str) -> Iterator[tuple[Path, Path, Callable[[], Any]]]:
+    """Where each result is, the file that it is in, and what reads its JSON, in the order of their paths."""
+    for path in files.listed(root, f"cells/{pattern}"):
+        yield path, path, partial(_json, path)
+    archive = root / shipped.ARCHIVE
+    if archive.is_file():
+        for name, record in shipped.records(archive).items():
+            if fnmatchcase(name, f"cells/{pattern}"):
+                yield root / name, archive, partial(dict, record)
+
+
+def _stamp(path: Path) -> str:
+    """What changes with the content of a file; empty while it is so new that it may change within its time stamp."""
+    s = path.stat()
+    settled = time.time() - s.st_mtime > 2
+    return f"{s.st_size} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}" if settled else ""
+
+
+def find(
+    root: Path | str | Iterable[Path | str], *, table: str | None = None, dataset: str | None = None,
+    profile: str | None = None, method: str | None = None, task: str | None = None, seed: int | None = None,
+) -> list[Result]:  # fmt: skip
+    """All stored results whose fields are those given (``None`` is any), in the order of their paths; none twice.
+
+    ``root`` is a folder such as ``results`` or ``runs``, or several; one that does not exist holds no results. A
+    ``CorruptFileError`` names every file that should be a result and is not.
+    """
+    wanted = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
+    wanted = {key: value for key, value in wanted.items() if value is not None}
+    pattern = f"{_slug(dataset) if dataset else '*'}/{_slug(profile) if profile else '*'}/*-seed*-*.json"
+    found: dict[tuple[str | int, ...], Result] = {}
+    damaged: list[CorruptFileError] = []
+    folders = [root] if isinstance(root, str | Path) else root
+    for whole, base in {Path(folder).resolve(): Path(folder) for folder in folders}.items():
+        if base.exists() and not base.is_dir():
+            raise reject("root", str(base), "a folder")
+        index = Cache(f"results in {whole}")
+        for path, file, load in _stored(base, pattern):
+            name, stamp = os.path.relpath(path, base), _stamp(file)
+            before, _, known = (index.get(name) or "").rpartition(" ")
+            try:
+                r = _verified(path, load, known=known if stamp and before == stamp else "")
+            except CorruptFileError as error:
+                damaged.append(error)
+                continue
+            if stamp:
+                index.put(name, f"{stamp} {r.setup}")
+            if all(getattr(r, key) == value for key, value in wanted.items()):
+                found.setdefault((r.config_hash, r.dataset, r.on, r.profile, r.method, r.seed), r)
+        index.save()
+    if damaged:
+        several = f"{len(damaged)} damaged results: {' '.join(map(str, damaged))}"
+        raise CorruptFileError(several) if len(damaged) > 1 else damaged[0]
+    return list(found.values())
