@@ -304,6 +304,21 @@ def test_gradients_of_any_order_and_transforms_of_the_loss_of_two_views(objectiv
     torch.testing.assert_close(slopes, torch.stack([torch.func.grad(loss)(one, z[1]) for one in z]))
 
 
+@pytest.mark.parametrize("objective", [InfoNCE(), FMICL(), AlignUniform(), Spectral(), BinaryNCE()], ids=repr)
+def test_the_loss_of_two_views_compiles_as_one_graph(objective) -> None:
+    z = torch.randn(2, 6, 4, generator=generator(5))
+
+    def loss(both: Tensor) -> Tensor:
+        return from_views(both[0], both[1], objective, temperature=0.5)
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    plain, whole = (z.clone().requires_grad_() for _ in range(2))
+    torch.testing.assert_close(compiled(whole), loss(plain))
+    compiled(whole).backward()
+    loss(plain).backward()
+    torch.testing.assert_close(whole.grad, plain.grad)
+
+
 @pytest.mark.parametrize("part", [Every(), Ring(5, 60, k=None), Ring(0, 90, k=None), Ball(50, k=None)], ids=repr)
 @pytest.mark.parametrize("way", ["all scores", "stored", "a stream"])
 def test_gradients_of_any_order_through_a_selection(part, way) -> None:

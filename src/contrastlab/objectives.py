@@ -97,7 +97,8 @@ class _LogSumExp(torch.autograd.Function):
 
 def row_logsumexp(logits: Tensor) -> Tensor:
     """``[B, K]`` → ``[B]``; ``-inf`` for no columns."""
-    if not logits.shape[1]:
+    # a compiler fuses what the function of our own spares, and does not take one with forward-mode derivatives
+    if not logits.shape[1] or torch.compiler.is_compiling():
         return torch.logsumexp(logits, 1)
     return _LogSumExp.apply(logits)[0]
 
@@ -436,7 +437,8 @@ class FMICL(_Pairwise):
                 f" f* or its slope is infinite from {end:.6g} on"
             )
             raise reject("similarity", self.similarity, accepted)
-        if _overflows(self, reached):
+        # a compiler cannot take a gradient within a graph; a recipe is checked before it is compiled
+        if not torch.compiler.is_compiling() and _overflows(self, reached):
             accepted = f"a higher one with {self!r}: the loss of equal or orthogonal embeddings is no float32 number"
             raise reject("temperature", temperature, accepted)
 
@@ -465,15 +467,17 @@ def _overflows(objective: FMICL, reached: float) -> bool:
     # whether float32 cannot hold the loss of equal or of orthogonal embeddings, or its slope in an embedding
     weighed: tuple[tuple[float, Callable[[Tensor], Tensor]], ...]
     # a recipe is the same wherever it is made: under no_grad, in inference mode, on a device without numbers
-    with torch.inference_mode(False), torch.device("cpu"):
+    with torch.inference_mode(False), torch.enable_grad():
+        place: dict[str, Any] = {"dtype": torch.float32, "device": "cpu", "requires_grad": True}
         if objective.similarity == "cosine":
-            ends = torch.tensor([0.0, reached], dtype=torch.float32)
+            shift, start = 0.0, torch.tensor([0.0, reached], **place)
             weighed = ((objective.weight, objective.f.conjugate),)
         else:
-            ends = math.log(objective.mu) + torch.tensor([-reached, 0.0], dtype=torch.float32)
+            shift, start = math.log(objective.mu), torch.tensor([-reached, 0.0], **place)
             weighed = ((1.0, objective.f.derivative), (objective.weight, objective.f.composition))
         for weight, function in weighed:
-            values, slopes = torch.func.jvp(function, (ends,), (torch.ones_like(ends),))[:2]
+            values = function(shift + start)
+            (slopes,) = torch.autograd.grad(values.sum(), start)
             at_ends = weight * torch.stack([values, slopes * reached])
             if not bool(at_ends.isfinite().all()):
                 return True
