@@ -11,13 +11,13 @@ from contrastlab.errors import check, reject
 FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
-def describe(value: object) -> str:
-    """What a value is, for a refusal: the dtype of a dense tensor, else its layout or its type."""
+def describe(value: object) -> object:
+    """What a value is, for a refusal: the dtype of a dense tensor, else its layout or its type in words."""
     if not isinstance(value, Tensor):
         return f"{value.__name__}, a class" if isinstance(value, type) else type(value).__name__
     if value.layout != torch.strided:
         return f"{value.dtype}, {value.layout}"
-    return str(value.dtype)
+    return value.dtype
 
 
 def is_floating(value: object, dtypes: tuple[torch.dtype, ...] = FLOATING) -> bool:

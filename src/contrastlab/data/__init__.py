@@ -23,7 +23,14 @@ import contrastlab.lab  # noqa: F401
 
 from contrastlab import errors
 from contrastlab.data.annotated import load_own
-from contrastlab.data.image_readers import TORCHVISION, load_digits, load_folder, load_published
+from contrastlab.data.image_readers import (
+    TORCHVISION,
+    load_digits,
+    load_folder,
+    load_pictures,
+    load_published,
+    pictures_in,
+)
 from contrastlab.data.items import Splits
 from contrastlab.data.limits import NO_UTF8, cache_folder, own_path
 from contrastlab.data.parquet import load_parquet
@@ -33,7 +40,7 @@ from contrastlab.data.sounds import load_waves
 
 __all__ = [
     "OWN", "PUBLISHED", "SOURCES", "ImageSet", "Request", "Source", "Splits", "StreamedImages", "data_root", "load",
-    "modality_of", "names",
+    "modality_of", "names", "pictures_in",
 ]  # fmt: skip
 
 
@@ -97,7 +104,8 @@ def _own(modality: str, read: Callable[[str, str], Splits]) -> Source:
 
 
 OWN: Mapping[str, Source] = MappingProxyType({
-    "folder": _own("image", load_folder), "parquet": _own("image", load_parquet),
+    "folder": _own("image", load_folder), "unlabelled": _own("image", load_pictures),
+    "parquet": _own("image", load_parquet),
     "annotated": _own("annotated image", load_own), "sentences": _own("sentence", load_sentences),
     "waves": _own("waveform", load_waves),
 })  # fmt: skip
@@ -141,9 +149,10 @@ def load(
     """Loads a data set by name, one of :func:`names`.
 
     Published sets are rows of ``published.toml``; those that torchvision downloads (``cifar10``, ``mnist``, …) and
-    ``digits``, which is bundled, need no row. A user's own are ``folder:<path>`` of image files, ``parquet:<path>`` of
-    images, ``waves:<folder>``, ``sentences:<file>`` with a sentence a line, and ``annotated:<path>`` in COCO's, LVIS's
-    or VOC's form; their readers are in :data:`OWN`.
+    ``digits``, which is bundled, need no row. A user's own are ``folder:<path>`` of image files in a subfolder a class,
+    or ``unlabelled:<path>`` of all image files below it; ``parquet:<path>`` of images, ``waves:<folder>``,
+    ``sentences:<file>`` with a sentence a line, and ``annotated:<path>`` in COCO's, LVIS's or VOC's form; their readers
+    are in :data:`OWN`.
 
     Args:
         name: of the set, or ``<kind>:<path>``.
@@ -168,6 +177,8 @@ def load(
     for argument, n in (("n_train", n_train), ("n_test", n_test)):
         errors.check(n is None or errors.is_integer(n), argument, n, "an integer of at least 1, or None for all")
     source = _source(name)
+    if source is None and Path(name).is_dir():
+        raise errors.unknown("data set", name, (f"folder:{name}", f"unlabelled:{name}", f"waves:{name}"))
     if source is None:
         raise errors.unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
     request = Request(name, data_root(root), download, n_train, n_test, seed)

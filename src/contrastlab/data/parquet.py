@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastlab.data import limits
-from contrastlab.data.items import LABEL_COLUMNS, Splits, split_own
+from contrastlab.data.items import LABEL_COLUMNS, Splits, aligned, split_own
 from contrastlab.data.pictures import ImageSet, opened, stack
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, check, reject
 
@@ -155,12 +155,3 @@ def load_parquet(name: str, location: str | Path, note: str = "") -> Splits:
             test = aligned(read_parquet(by_split[split])[0], train.classes, f"{name}: the {split} part")
     note = f"{f'{note}; ' if note else ''}{path.name}: Hugging Face parquet, images stored as {encoding}"
     return split_own(name, replace(train, name=f"{name}/train"), test, note)
-
-
-def aligned(part: Any, classes: tuple[str, ...], where: str) -> Any:
-    """A part of a data set, its labels counted in ``classes``."""
-    strange = sorted(set(part.classes) - set(classes))
-    if strange:
-        raise ArgumentError(f"{where} has classes that the training images lack: {', '.join(strange[:5])}")
-    table = torch.tensor([classes.index(name) for name in part.classes] + [-1])
-    return replace(part, labels=table[part.labels], classes=classes)

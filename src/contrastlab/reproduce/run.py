@@ -178,9 +178,10 @@ def embed(
 ) -> Tensor:  # fmt: skip
     """Representations of your own pictures by a stored run, with the size and normalisation it was trained with.
 
-    Images are a uint8 tensor ``[N, C, H, W]``, not normalised, a folder, paths or Pillow's. They give ``[N, F]``
-    float32, the streams side by side: the unit output of the head, or the features behind it after (``pooled``) or
-    before pooling (``map``).
+    Images are a uint8 tensor ``[N, C, H, W]``, not normalised, a folder, paths or Pillow's. Of a folder every picture
+    below it has a row, in the order of :func:`contrastlab.data.pictures_in`. They give ``[N, F]`` float32, the streams
+    side by side: the unit output of the head, or the features behind it after (``pooled``) or before pooling
+    (``map``).
     """
     check(kind in ("embedding", "pooled", "map"), "kind", kind, "'embedding', 'pooled' or 'map'")
     source = _own(images)
@@ -199,7 +200,7 @@ def embed(
 def _own(images: Any) -> Any:
     form = "a uint8 tensor of shape [N, C, H, W], a folder, paths or Pillow's images, at least one"
     if isinstance(images, str | Path) and Path(images).is_dir():
-        return load(f"folder:{images}").pretrain
+        return load(f"unlabelled:{images}").pretrain
     given = [images] if isinstance(images, str | Path | Image.Image) else images
     if isinstance(given, list | tuple) and given and all(isinstance(each, str | Path | Image.Image) for each in given):
         images = stack([(each if isinstance(each, Image.Image) else Path(each), "") for each in given])

@@ -17,7 +17,7 @@ from contrastlab import encoders as enc
 from contrastlab import ranks
 from contrastlab.data.items import ItemSet
 from contrastlab.data.loading import batches, subset_order
-from contrastlab.errors import check, check_integer, check_positive, reject
+from contrastlab.errors import check, check_integer, is_number, reject
 from contrastlab.tasks.base import Measured, Setting
 from contrastlab.tasks.definitions import Neighbours
 from contrastlab.tensors import check_rows, check_same
@@ -150,7 +150,7 @@ def knn(
     """
     check_classified(train, labels, test)
     check_integer("k", k)
-    check_positive(temperature=temperature)
+    check(is_number(temperature) and temperature > 0, "temperature", temperature, "a number above 0")
     classes, predicted = int(labels.max()) + 1, []
     for rows in test.split(_rows(train)):
         similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)
