@@ -217,9 +217,10 @@ def test_a_users_own_sounds(tmp_path, deny) -> None:
     assert made.train.items.shape[1] == 1600
     assert papers.plan("ring", "5c").select(f"waves:{tmp_path}")
     (tmp_path / "loose.wav").write_bytes(pcm(np.zeros(100), 16000, 2))  # silence is a sound
-    assert not data.load(f"waves:{tmp_path}").labelled
+    beside = data.load(f"waves:{tmp_path}")
+    assert (len(beside.pretrain), len(beside.train), len(beside.test)) == (9, 8, 2)  # without a class, as of pictures
     (tmp_path / "none").mkdir()
-    for path, words in (("none", "no .flac, .ogg, .wav file below"), ("nowhere", "is not a folder")):
+    for path, words in (("none", r"no sound under .*none \(looked for .flac .ogg .wav\)"), ("nowhere", "is not a folder")):
         with pytest.raises(MissingDataError, match=words):
             data.load(f"waves:{tmp_path / path}")
     deny("scandir", tmp_path / "dog")  # no missing class
