@@ -220,7 +220,8 @@ def test_a_users_own_sounds(tmp_path, deny) -> None:
     beside = data.load(f"waves:{tmp_path}")
     assert (len(beside.pretrain), len(beside.train), len(beside.test)) == (9, 8, 2)  # without a class, as of pictures
     (tmp_path / "none").mkdir()
-    for path, words in (("none", r"no sound under .*none \(looked for .flac .ogg .wav\)"), ("nowhere", "is not a folder")):
+    nothing = r"no sound under .*none \(looked for .flac .ogg .wav\)"
+    for path, words in (("none", nothing), ("nowhere", "is not a folder")):
         with pytest.raises(MissingDataError, match=words):
             data.load(f"waves:{tmp_path / path}")
     deny("scandir", tmp_path / "dog")  # no missing class

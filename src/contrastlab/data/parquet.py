@@ -64,10 +64,14 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> tuple[ImageSet, s
             label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
             table = file.read(columns=[image, label] if label else [image])
         rows = table.flatten()[f"{image}.bytes"].to_pylist()
-        if any(row is None for row in rows):
+        missing = [number for number, row in enumerate(rows) if row is None]
+        if rows and len(missing) == len(rows):
             raise ArgumentError(f"{path}: the image bytes are not in the file, only paths to them")
+        if missing:
+            raise ArgumentError(f"{path}: row {missing[0]} of {len(rows)} has no image ({len(missing)} have none)")
         encoded += rows
         given = table[label].to_pylist() if label else [None] * len(rows)
+        given = [int(value) if isinstance(value, float) and value.is_integer() else value for value in given]
         if not all(value is None or isinstance(value, int | str) for value in given):
             kind = str(schema.field(label).type)
             raise reject(f"{path}: column {label}", kind, "one whole number or text for each image")
