@@ -145,3 +145,21 @@ def test_the_usual_folders_need_not_exist(arguments, tmp_path, monkeypatch, caps
     printed(arguments, capsys)
     (tmp_path / "results").write_text("no folder")
     printed(arguments, capsys)
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["claims"], ["show", "ring/table1"], ["methods"], ["encoders"]], ids=str)
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_output_is_no_fault(arguments, closed, monkeypatch) -> None:
+    monkeypatch.setattr(sys, closed, None)
+    assert __main__.main(arguments) == 0
+
+
+@pytest.mark.parametrize("arguments", [
+    ["list"], ["claims"], ["claims", "--prices"], ["show", "ring/table1"], ["methods"], ["encoders"],
+], ids=str)  # fmt: skip
+def test_json_is_what_a_strict_reader_takes(arguments, capsys) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    text = printed([*arguments, "--json"], capsys)
+    assert isinstance(json.loads(text, parse_constant=refuse), list)

@@ -132,6 +132,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 0, 2 (cannot be done as asked), 130 (Ctrl-C) or :data:`FAULT`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell: nobody reads
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for as long as the process
     args, unrecognized = _parser().parse_known_args(arguments)
     if unrecognized:  # told by the command, whose help lists what it takes
         args.refuse(f"unrecognized arguments: {' '.join(unrecognized)}")
@@ -162,6 +165,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "contrastlab.papers.recipes" in sys.modules:  # so that the next list needs no PyTorch
             sys.modules["contrastlab.papers.recipes"].keep()
     return 0
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.expanduser().resolve())
 
 
 def _explain(error: Exception) -> tuple[int, str]:
@@ -331,6 +338,10 @@ def _run(args: argparse.Namespace) -> None:
     if args.picture is not None:
         if args.picture.suffix not in (".png", ".svg", ".pdf"):
             raise reject("picture", str(args.picture), "a file that ends in .png, .svg or .pdf")
+        kind, _, place = args.dataset.partition(":")
+        read = kind in ("folder", "unlabelled") and place and args.picture.suffix == ".png"
+        if read and _lies_in(args.picture, Path(place)):
+            raise reject("picture", str(args.picture), f"a file outside {place}: it would be a picture of the set")
         files.make_folder(args.picture.parent)
     done = reproduce.table(
         plan.paper, plan.table, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile,

@@ -195,7 +195,7 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
                 _check_mask(each.get("segmentation"), width, height, where, strict)
                 seen = _visible(each, kind, where)
                 stored = {"iscrowd": 0, "area": box[2] * box[3], **each, **seen, "bbox": box}
-                if stored.get("segmentation") == []:  # how exports of boxes alone say that there is no mask
+                if strict and stored.get("segmentation") == []:  # how exports of boxes alone say that there is no mask
                     del stored["segmentation"]
                 objects.append(stored)
         if strict:
