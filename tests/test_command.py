@@ -147,7 +147,7 @@ def test_the_usual_folders_need_not_exist(arguments, tmp_path, monkeypatch, caps
     printed(arguments, capsys)
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["claims"], ["show", "ring/table1"], ["methods"], ["encoders"]], ids=str)
+@pytest.mark.parametrize("arguments", [["list"], ["claims"], ["show", "ring/table1"], ["methods"]], ids=str)
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 def test_a_closed_output_is_no_fault(arguments, closed, monkeypatch) -> None:
     monkeypatch.setattr(sys, closed, None)
@@ -155,7 +155,7 @@ def test_a_closed_output_is_no_fault(arguments, closed, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("arguments", [
-    ["list"], ["claims"], ["claims", "--prices"], ["show", "ring/table1"], ["methods"], ["encoders"],
+    ["list"], ["claims"], ["claims", "--prices"], ["show", "ring/table1"], ["encoders"],
 ], ids=str)  # fmt: skip
 def test_json_is_what_a_strict_reader_takes(arguments, capsys) -> None:
     def refuse(constant: str) -> None:

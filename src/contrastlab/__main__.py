@@ -224,9 +224,16 @@ def _encoders(args: argparse.Namespace) -> None:
             "encoder": str(folder), "method": record["recipe"]["name"], "data": record["dataset"],
             "profile": ", ".join(sorted({profile for profile, _ in found})), "epochs": len(record["history"]),
             "seed": record["seed"], "score": ", ".join(score for _, score in found),
-            "date": str(datetime.fromtimestamp((folder / "run.json").stat().st_mtime).date()),
+            "date": _date(folder / "run.json"),
         })  # fmt: skip
     terminal.show(args, rows, rows)
+
+
+def _date(path: Path) -> str:
+    try:
+        return str(datetime.fromtimestamp(path.stat().st_mtime).date())
+    except (ValueError, OverflowError, OSError):  # a file system may say any time, such as the year 36,812
+        return "unknown"
 
 
 def _score(args: argparse.Namespace) -> None:

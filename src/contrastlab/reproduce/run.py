@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from contrastlab import encoders, files, keys, methods, results, tasks
-from contrastlab.checkpoint import NEEDED, RUN, Artefact, read_run
+from contrastlab.checkpoint import NEEDED, RUN, Artefact, describing, read_run
 from contrastlab.data import ImageSet, Splits, load
 from contrastlab.data.modalities import modality
 from contrastlab.data.pictures import stack
@@ -188,12 +188,14 @@ def embed(
     nets, record = encoders.load(Path(folder), device), read_run(Path(folder))
     if record.get("modality", "image") != "image":
         raise reject("folder", str(folder), f"a run of pictures; this one is of the modality {record['modality']}")
-    views = build("views", record["recipe"]["views"], types_of("views"))
+    with describing(Path(folder)):
+        views = build("views", record["recipe"]["views"], types_of("views"))
+        settings = Settings.model_validate(record["settings"])
     needed, count = [net.in_channels for net in nets], source.channels
     given = list(views.channels(count))
     if given != needed:
         raise NotApplicableError(f"{folder}: encoders of {needed} channels; pictures of {count} have views of {given}")
-    augmentation = modality(source).augmentation(Settings.model_validate(record["settings"]))
+    augmentation = modality(source).augmentation(settings)
     return tasks.encode(nets, views, augmentation, source, kind=kind, device=device)[0]
 
 
