@@ -174,6 +174,8 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
             limits.check_pixels(*size, where)
             _check_ids(name, *image.get("neg_category_ids", []), *image.get("not_exhaustive_category_ids", []))
         ids = {category["id"] for category in categories}
+        for category in categories:
+            check("name" in category, f"{name}, category {category['id']}", "no name", "a name for every category")
         kind = _keypoint_kind(categories)
         objects = []
         for each in marked:
@@ -195,7 +197,8 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
                 _check_mask(each.get("segmentation"), width, height, where, strict)
                 seen = _visible(each, kind, where)
                 stored = {"iscrowd": 0, "area": box[2] * box[3], **each, **seen, "bbox": box}
-                if strict and stored.get("segmentation") == []:  # how exports of boxes alone say that there is no mask
+                # exports of boxes alone have an empty mask, or null
+                if strict and stored.get("segmentation", True) in ([], None):
                     del stored["segmentation"]
                 objects.append(stored)
         if strict:
@@ -247,7 +250,11 @@ def _check_mask(mask: Any, width: int, height: int, where: str, strict: bool) ->
     if isinstance(mask, dict):
         size = list(mask["size"])
         check(size == [height, width], f"{at} size", size, f"its picture's, [{height}, {width}]")
-    elif strict and isinstance(mask, list):
+        return
+    if not strict:
+        return
+    check(mask is None or isinstance(mask, list), at, mask, "polygons or run lengths, or no such field")
+    if isinstance(mask, list):
         for polygon in mask:
             count = len(polygon)
             check(count >= 6 and count % 2 == 0, at, f"{count} numbers", "x and y of at least three corners")

@@ -43,7 +43,7 @@ def read_wave(source: Path | bytes, rate: int, where: str = "") -> NDArray[np.in
         raise CorruptFileError(f"{where} is empty")
     try:
         own, samples = _pcm(content, where)
-    except (wave.Error, EOFError):
+    except (wave.Error, EOFError, RuntimeError):  # the last where a chunk reaches beyond the file
         own, samples = _decoded(content, where)
     if not len(samples):
         raise CorruptFileError(f"{where} has no samples")

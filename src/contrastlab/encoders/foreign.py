@@ -172,7 +172,7 @@ def check_weights(path: Path, wanted: Mapping[str, Tensor], weights: Mapping[str
         wrong = ""
         if value.is_meta:
             wrong = "on the device meta, without numbers"
-        elif place.is_floating_point() and not is_floating(value):
+        elif value.layout != torch.strided or (place.is_floating_point() and not is_floating(value)):
             wrong = str(describe(value))
         elif not value.to(place.dtype).isfinite().all():
             wrong = f"not finite in {place.dtype}"

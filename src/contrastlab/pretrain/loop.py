@@ -123,6 +123,10 @@ def pretrain(
     if start is not None:
         encoders.load_state_dict(start.state_dict())
     learner = Learner(recipe, settings, images=len(order), classes=len(images.classes), seed=seed, encoders=encoders)
+    copies = getattr(recipe.keys, "size", 0) // max(len(order), 1)
+    if copies > 1:
+        held = f"{copies} copies of each of {len(order)} items, a query's own among its negatives"
+        log(f"[{recipe.name} seed {seed}] the queue of {recipe.keys.size} keys comes to hold {held}")  # type: ignore[union-attr]
     if recipe.keys is None:
         return Trained(learner.network.encoders.eval().to(fabric.device))
     loop = _Loop(recipe, settings, learner, images, test, order, steps, seed, fabric, folder, log, speed or Speed())
