@@ -141,7 +141,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     """What the ``run.json`` of a folder says; a ``CorruptFileError`` names one that is damaged or newer."""
     record = Artefact(folder, "", RUN, "run", NEEDED).read()
     name, wrong = record["recipe"].get("name"), ""
-    if not (isinstance(name, str) and name.isprintable()):
+    if not (isinstance(name, str) and "\0" not in name):
         wrong = "its recipe has no name" if name is None else f"its recipe has the name {name!r}"
     elif not re.fullmatch("[0-9a-f]{64}", record["hash"]):
         wrong = f"hash={record['hash']!r}: accepted are 64 hexadecimal digits"

@@ -123,7 +123,7 @@ class Task:
         A ``NotApplicableError`` names the data and says why: another modality, or one class.
         """
         # of one class nothing is held out, so that there is no test part to look at
-        if self.compares_classes and not data.labelled:
+        if self.compares_classes and not getattr(data, "labelled", True):
             self._check_classes(data.name, data.pretrain)
         if data.test.modality not in self.modalities:
             accepted = ", ".join(f"{modality}s" for modality in self.modalities)
