@@ -546,7 +546,7 @@ def test_both_losses_are_functions_of_the_same_products(stated):
 
 
 def batch_of_pairs(q, keys, negatives, tau=0.2):
-    """Eq. 3 as a batch of M pairs for each of N images: ``[N, d]`` queries, ``[N, M, d]`` keys, ``[K, d]`` negatives."""
+    """Eq. 3 as a batch of NM pairs, from ``[N, d]`` queries, ``[N, M, d]`` keys and ``[K, d]`` negatives."""
     repeated = q.repeat_interleave(keys.shape[1], 0)
     own = torch.bmm(repeated[:, None], keys.flatten(0, 1)[:, :, None]).flatten() / tau
     others = (repeated @ negatives.T / tau).logsumexp(1)
