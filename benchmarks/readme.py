@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pandas as pd
-
 from contrastbook.evidence import claims
 from contrastlab import papers, results, tasks
 

@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from contrastbook.theory.joint import closed_form
 from contrastbook.theory.joint import positive_weight as weight
-from contrastlab import objectives, papers
+from contrastlab import methods, objectives, papers
 
 
 def loss(a, c):
@@ -596,3 +596,19 @@ def test_multiplications_of_the_vanilla_form_and_of_jcl_are_counted(stated):
     assert counted["batch"] == images * many * (1 + others) * d
     assert counted["listed"] > counted["batch"]
     stated("jcl/appendix-b-memory", **counted)
+
+
+def test_an_epoch_of_jcl_encodes_three_times_the_views(stated):
+    plan, images = papers.plan("jcl", 1), 1_281_167
+    encoded = {}
+    for name in ("jcl", "moco_v2"):
+        recipe = methods.get(f"jcl/{name}")
+        settings = plan.settings("imagenet", f"jcl/{name}", "paper")
+        assert settings.lr / settings.batch_size == pytest.approx(0.03 / 256)  # the rate for each image
+        assert settings.batch_size == 2 * 256
+        encoded[name] = recipe.views.count * images / 1e6
+    jcl, moco = methods.get("jcl/jcl"), methods.get("jcl/moco_v2")
+    assert (jcl.keys, jcl.temperature) == (moco.keys, moco.temperature)
+    assert jcl.views.count == 1 + jcl.positives.count == 6
+    assert encoded["jcl"] == pytest.approx(3 * encoded["moco_v2"])
+    stated("jcl/follows-moco-v2", jcl=encoded["jcl"], moco=encoded["moco_v2"])

@@ -347,6 +347,13 @@ def cmc(t: Table) -> Answers:
     numbers = {"linear": int(linear), "own": len(own), "blank": int(blank)}
     yield "table-7-classifier", linear == 0, 0 < linear < len(own), numbers
 
+    conv = round(seven.loc["CMC(Patch) Linear", "conv5"] - seven.loc["SplitBrain", "conv5"], 6)
+    others = [row for row in t(1).index if not row.startswith("{")]  # all rows of CMC are named by their colours
+    yield "section-4-1-predictive", bool(others), conv > 0, {"conv": conv, "rows": len(t(1))}
+
+    pairs = gains(seven, "CMC(NCE)_Linear-CMC(Patch)_Linear CMC(NCE)_MLP-CMC(Patch)_MLP")
+    yield "sub-patches", above(pairs), len(pairs) == 4, shown(pairs, "all least most")
+
     conv, full = gains(seven, "CMC(Patch)_MLP-SplitBrain").iloc[:2]
     numbers = {"conv": conv, "full": full}
     yield "above-splitbrain", "fc5" in seven, round(conv) == 8 and round(full) == 17 and "fc7" in seven, numbers
@@ -409,6 +416,13 @@ def fmicl(t: Table) -> Answers:
     numbers = {"row": row, "kl": two.loc[row, "KL"], "other": others.loc[row].max(), "name": others.loc[row].idxmax()}
     numbers |= {"leads": " and ".join(leads), "within": words(lead.drop([row, *leads]), 2)}
     yield "kl-tuned", len(leads) == len(two), (lead > 0).sum() == 3 and len(leads) == 1, numbers
+
+    low, high = others.min(axis=1), others.max(axis=1)
+    place = {row: "above" if two.loc[row, "KL"] > high[row] else "within" for row in two.index}
+    names = {where: [row.split(" (")[0] for row in place if place[row] == where] for where in ("above", "within")}
+    words_of = "; ".join(f"{where} on {', '.join(rows)}" for where, rows in names.items())
+    numbers = {"all": len(two), "where": words_of, "spread": (high - low)["TinyImageNet"]}
+    yield "kl-similar", (two["KL"] >= low).all(), True, numbers
 
     better = [row for row in two.index if clear(two.loc[row], spread.loc[row], two.loc[row, OURS].idxmax(), "KL")]
     yield "kl-not-always", bool(better), True, {"better": " and ".join(better)}

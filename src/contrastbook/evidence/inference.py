@@ -203,10 +203,10 @@ def holm(p: Sequence[float]) -> list[float]:
 def verdict(at: Look, p: float, p_large: float, sign: float) -> tuple[Verdict, float | None]:
     """What may be said of a claim after a look.
 
-    *Same* or *opposite sign*: ``p`` is at most 0.05. *Not of the published size*: ``p_large`` is, and a sign is claimed;
-    *no difference, as claimed*: ``p_large`` is, and ``sign`` is 0. With both stands the end of the interval that is
-    further from 0. *Difference where none is claimed*: ``sign`` is 0, ``p`` at most 0.05, and the difference may be
-    larger than :data:`MARGIN`. *Open*: anything else. Both p-values are adjusted by :func:`holm`.
+    *Same* or *opposite sign*: ``p`` is at most 0.05. *Not of the published size*: ``p_large`` is, and a sign is
+    claimed; *no difference, as claimed*: ``p_large`` is, and ``sign`` is 0. With both stands the end of the interval
+    that is further from 0. *Difference where none is claimed*: ``sign`` is 0, ``p`` at most 0.05, and the difference
+    may be larger than :data:`MARGIN`. *Open*: anything else. Both p-values are adjusted by :func:`holm`.
     """
     if p <= LEVEL and sign:
         return ("same sign" if at.difference.mean * sign > 0 else "opposite sign"), None
