@@ -1013,3 +1013,7 @@ def test_what_table_3_prints_of_moco_v3_and_table_7_of_f_micl(stated):
     epochs, batch = int(settings["epoch"]), int(settings["N batch"])
     assert (moco, epochs, batch) == (73.2, 1000, 1024)
     stated("fmicl/moco-v3-base", moco=float(moco), epochs=epochs, batch=batch)
+
+
+def test_table_4_has_one_other_similarity():
+    assert set(papers.published("fmicl", 4)["row"]) == {"Gaussian", "Cosine"}

@@ -477,6 +477,10 @@ def fmicl(t: Table) -> Answers:
     doublings = [n for n in range(40) if 100 * 2**n == t(7).loc["Wikipedia", "alpha"]]
     yield "alpha-409600", (best == "alpha=409600").all() and len(doublings) == 1, True, {"doublings": doublings[0]}
 
+    lead = t(9).max(axis=1) - t(9)["alpha=1e2"]
+    assert (t(7).loc[["CIFAR-10", "STL-10", "TinyImageNet", "ImageNet"], "alpha"] == 40).all()
+    yield "alpha-bigger", (lead > 1).all(), True, {"least": lead.min()}
+
     said = 83.58  # appendix D.2, KL with α = 1 after 800 epochs
     neighbours, linear = t(10).loc[["k-NN CIFAR-10", "Linear CIFAR-10"], "SimCLR"]
     yield "alpha-1", said < min(neighbours, linear), True, {"knn": neighbours, "linear": linear}
