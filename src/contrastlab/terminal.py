@@ -67,11 +67,8 @@ def fold(text: str, wide: int | None) -> str:
 
 def _finite(record: Mapping[Any, Any]) -> dict[Any, Any]:
     """A record with ``None`` for its values that are infinite or NaN."""
-    finite = dict(record)
-    for name, value in record.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            finite[name] = None
-    return finite
+    beyond = [name for name, value in record.items() if isinstance(value, float) and not math.isfinite(value)]
+    return {**record, **dict.fromkeys(beyond)}
 
 
 def show(args: Namespace, records: Sequence[Mapping[Any, Any]], rows: Iterable[Mapping[str, object]]) -> None:
