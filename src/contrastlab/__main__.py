@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import signal
 import sys
@@ -102,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     check = add(_doctor, "print what this installation has, for a bug report")
     check.add_argument("--data", action="store_true", help="read every data set, which can take minutes")
     check.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
+    check.add_argument("--json", action="store_true", help="print JSON, a field for each line")
     scored = add(_score, "score an encoder from elsewhere, beside the same architecture untrained")
     scored.add_argument("task", help="such as linear or neighbours")
     scored.add_argument("--encoder", required=True, help="timm:<name>, torchvision:<name>, or a file of weights")
@@ -240,6 +242,10 @@ def _export(args: argparse.Namespace) -> None:
 def _doctor(args: argparse.Namespace) -> None:
     from contrastlab import doctor
 
+    if args.json:
+        facts = dict(doctor.facts(args.out, args.data_root, read_data=args.data))
+        print(json.dumps(facts, indent=1, ensure_ascii=False))
+        return
     for line in doctor.lines(args.out, args.data_root, read_data=args.data):
         print(line, flush=True)  # a data set that is read can take minutes
 
