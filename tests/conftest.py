@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from contrastlab import data
+from contrastlab import data, host
 from contrastlab.data import ImageSet, Splits
 from contrastlab.errors import MissingDataError
 from contrastlab.methods import Recipe
@@ -69,6 +69,15 @@ def deny(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(module, function, asked)
 
     return deny
+
+
+@pytest.fixture(scope="module", params=["host", "device"])
+def branch(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Tests that use this run twice: as on a CPU, and by the ways of a GPU, which the CPU then computes."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "device":
+            patch.setattr(host, "TYPE", "none")
+        yield request.param
 
 
 @pytest.fixture(scope="session")

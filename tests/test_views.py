@@ -19,6 +19,8 @@ from contrastlab.data.augmentations import AUGMENTATIONS, Augmentation, ViewDraw
 from contrastlab.views import Augmented, Split
 from made_runs import generator
 
+pytestmark = pytest.mark.usefixtures("branch")
+
 LEVEL = 1 / 255
 
 
