@@ -14,7 +14,7 @@ from torch import Tensor
 from torments import processes
 from torments.processes import BATCH, FEW, IMAGES, STEPS
 
-from contrastlab import keys, methods, negatives, positives
+from contrastlab import host, keys, methods, negatives, positives
 from contrastlab.errors import ArgumentError
 from contrastlab.methods import Recipe
 from contrastlab.pretrain import pretrain
@@ -82,11 +82,34 @@ def gathered(rank: int) -> dict[str, Tensor]:
     return {"both": both.detach(), "grad": mine.grad, "plain": keys.gather(mine), "world": torch.tensor(keys.world())}
 
 
+def scattered_sum(output: Tensor, every: Tensor) -> None:
+    """``dist.reduce_scatter_tensor``, which gloo has not in every version."""
+    assert output.is_contiguous()
+    assert every.is_contiguous()
+    assert every.shape == (2 * output.shape[0], *output.shape[1:])
+    total = every.clone()
+    dist.all_reduce(total)
+    output.copy_(total[dist.get_rank() * len(output) :][: len(output)])
+
+
+def gathered_as_on_gpus(rank: int) -> dict[str, Tensor]:
+    """The same by the collectives of GPUs."""
+    alone = mock.patch.object(dist, "all_gather", side_effect=AssertionError("a list of tensors is gathered"))
+    with mock.patch.object(host, "TYPE", "none"), mock.patch.object(dist, "reduce_scatter_tensor", scattered_sum):
+        mine = (torch.arange(4.0).reshape(2, 2) + 10 * rank).requires_grad_()
+        with alone:
+            both = keys.gather_with_gradient(mine.T.T)
+            (both.T * torch.arange(1.0, 5.0) * (rank + 1)).sum().backward()
+    assert mine.grad is not None
+    return {"both": both.detach(), "grad": mine.grad}
+
+
 def process(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     every = {name: trained(name, rank, 2) for name in [*RECIPES, *CHUNKED]}
-    torch.save({"gathered": gathered(rank), **every}, f"{folder}/rank{rank}.pt")
+    every |= {"gathered": gathered(rank), "gathered as on GPUs": gathered_as_on_gpus(rank)}
+    torch.save(every, f"{folder}/rank{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -141,7 +164,10 @@ def test_gathering_is_in_rank_order_and_gradients_return_summed(ranks) -> None:
         assert torch.equal(got["both"], expected)
         assert torch.equal(got["plain"], expected)
         # each process weighs row i by (i + 1) times its own (rank + 1): 1 + 2 in all
-        assert torch.equal(got["grad"], (3 * (torch.tensor([[1.0], [2.0]]) + 2 * rank)).expand(2, 2))
+        gradient = (3 * (torch.tensor([[1.0], [2.0]]) + 2 * rank)).expand(2, 2)
+        assert torch.equal(got["grad"], gradient)
+        assert torch.equal(other["gathered as on GPUs"]["both"], expected)
+        assert torch.equal(other["gathered as on GPUs"]["grad"], gradient)
 
 
 def test_a_batch_that_does_not_divide_among_the_processes_is_refused(pictures, tiny, monkeypatch) -> None:

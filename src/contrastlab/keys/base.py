@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_gather as _all_gather_with_gradient
+from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from contrastlab import host
 from contrastlab.choices import Choices, Need, Part, view_count
 from contrastlab.errors import NotApplicableError
 
@@ -44,7 +45,38 @@ def gather(local: Tensor) -> Tensor:
 
 def gather_with_gradient(local: Tensor) -> Tensor:
     """``[B, …]`` of every process in rank order; gradients flow back to the process they belong to, summed."""
-    return local if world()[1] == 1 else torch.cat(_all_gather_with_gradient(local.contiguous()))
+    if world()[1] == 1:
+        return local
+    gathered: Tensor = _Gathered.apply(local.contiguous())
+    return gathered
+
+
+class _Gathered(torch.autograd.Function):
+    """:func:`gather_with_gradient` of several processes.
+
+    On GPUs both ways are one collective each (NCCL). On CPUs (gloo, of which not every version scatters sums) gradients
+    are gathered and summed in rank order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, local: Tensor) -> Tensor:
+        if host.holds(local.device):
+            return gather(local)
+        every = local.new_empty(world()[1] * local.shape[0], *local.shape[1:])
+        dist.all_gather_into_tensor(every, local)
+        return every
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        rank, count = world()
+        size = len(gradient) // count
+        if host.holds(gradient.device):
+            every = gather(gradient).view(count, count, size, *gradient.shape[1:])
+            return every[:, rank].sum(0)
+        own = gradient.new_empty(size, *gradient.shape[1:])
+        dist.reduce_scatter_tensor(own, gradient.contiguous())
+        return own
 
 
 def rows_of_this_process(size: int, device: torch.device) -> Tensor:
