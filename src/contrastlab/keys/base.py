@@ -272,11 +272,16 @@ class Keys(Part):
 class _Synchronised(_BatchNorm):
     # PyTorch's own needs a GPU; this one also works on CPUs, and its state dict is that of the norm it stands for
 
+    process_group = None  # for PyTorch's own: all processes
+    _check_non_zero_input_channels = nn.SyncBatchNorm._check_non_zero_input_channels
+
     def forward(self, x: Tensor) -> Tensor:
         """Normalised by mean and variance over all processes, which have batches of one size, with their gradients."""
         count = world()[1]
         if count == 1 or not self.training:
             return super().forward(x)
+        if x.device.type == "cuda":  # two collectives a step where the code below has four
+            return nn.SyncBatchNorm.forward(self, x)  # type: ignore[arg-type]
         axes, shape = [k for k in range(x.dim()) if k != 1], [1, -1, *[1] * (x.dim() - 2)]
         full = x.float()
         mean = gather_with_gradient(full.mean(axes)[None]).mean(0)
