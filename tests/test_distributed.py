@@ -19,9 +19,10 @@ from torments.processes import BATCH, FEW, IMAGES, STEPS
 
 from contrastlab import host, keys, methods, negatives, positives
 from contrastlab.errors import ArgumentError
+from contrastlab.keys import stored
 from contrastlab.methods import Recipe
 from contrastlab.pretrain import pretrain
-from contrastlab.views import Jigsaw, Split
+from contrastlab.views import Augmented, Jigsaw, Split
 from made_views import Sensors
 
 
@@ -154,12 +155,27 @@ def batch_norms(rank: int) -> dict[str, dict[str, Tensor]]:
     return found
 
 
+def clustered(rank: int) -> dict[str, Tensor]:
+    """Seeds of the runs of k-means that this process computed, and the labels that it then has of all five runs."""
+    seeds = []
+
+    def kmeans(rows: Tensor, clusters: int, *, seed: int) -> Tensor:
+        seeds.append(seed)
+        return torch.full((len(rows), 1), 100 * rank + seed)
+
+    setup = keys.Setup(nn.ModuleList([nn.Identity()]), Augmented(), 4, 2, 3, torch.Generator(), k_means=(2, 5))
+    state = keys.BankState(setup, 0.5)
+    with mock.patch.object(stored, "kmeans", kmeans):
+        state.cluster(seed=10)
+    return {"seeds": torch.tensor(seeds), "labels": state.stores[0].labels}
+
+
 def process(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     every = {name: trained(name, rank, 2) for name in [*RECIPES, *CHUNKED]}
     every |= {"gathered": gathered(rank), "gathered as on GPUs": gathered_as_on_gpus(rank)}
-    every["batch norms"] = batch_norms(rank)
+    every |= {"batch norms": batch_norms(rank), "clustered": clustered(rank)}
     torch.save(every, f"{folder}/rank{rank}.pt")
     dist.destroy_process_group()
 
@@ -219,6 +235,12 @@ def test_gathering_is_in_rank_order_and_gradients_return_summed(ranks) -> None:
         assert torch.equal(got["grad"], gradient)
         assert torch.equal(other["gathered as on GPUs"]["both"], expected)
         assert torch.equal(other["gathered as on GPUs"]["grad"], gradient)
+
+
+def test_each_process_clusters_its_share_of_the_runs_for_all(ranks) -> None:
+    assert [other["clustered"]["seeds"].tolist() for other in ranks] == [[10, 12, 14], [11, 13]]
+    for other in ranks:
+        assert other["clustered"]["labels"].tolist() == [[10, 111, 12, 113, 14]] * 4
 
 
 def test_on_gpus_batch_norm_of_all_processes_is_that_of_pytorch(ranks) -> None:

@@ -79,6 +79,17 @@ class _Gathered(torch.autograd.Function):
         return own
 
 
+def share_columns(columns: Tensor) -> None:
+    """In place: of n processes, all have column r of ``[N, R]`` as process ``r mod n`` has it."""
+    count = world()[1]
+    if count == 1:
+        return
+    for number, column in enumerate(columns.unbind(1)):
+        sent = column.contiguous()
+        dist.broadcast(sent, number % count)
+        column.copy_(sent)
+
+
 def rows_of_this_process(size: int, device: torch.device) -> Tensor:
     """``[size]`` positions of this process's items in the global batch."""
     return torch.arange(size, device=device) + world()[0] * size

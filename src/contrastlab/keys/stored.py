@@ -89,9 +89,12 @@ class BankState(StoredState):
             bank.update(indices, embeddings, self.rate)
 
     def cluster(self, seed: int) -> None:
-        """k-means of each bank (LA and CAVE: once an epoch)."""
+        """k-means of each bank (LA and CAVE: once an epoch); each process computes its share of the runs for all."""
+        rank, count = base.world()
         for bank in self.stores if self.clusters else ():
-            bank.labels.copy_(kmeans(bank.rows, self.clusters, bank.labels.shape[1], seed=seed))
+            for run in range(rank, bank.labels.shape[1], count):
+                bank.labels[:, run] = kmeans(bank.rows, self.clusters, seed=seed + run)[:, 0]
+            base.share_columns(bank.labels)
 
 
 class MemoryBank(nn.Module):
