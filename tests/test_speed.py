@@ -17,12 +17,12 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from contrastlab import __main__ as command
-from contrastlab import methods, reproduce
+from contrastlab import methods, reproduce, results
 from contrastlab.data import ImageSet, loading
 from contrastlab.errors import ArgumentError
 from contrastlab.pretrain import Speed, loop, pretrain
 from contrastlab.pretrain.learner import Learner
-from made_runs import quiet
+from made_runs import LOCAL, quiet
 from test_pretrain import Streamed
 
 PLAIN = Speed(channels_last=False, fused=False, compile=False, workers=0)
@@ -132,6 +132,30 @@ def test_every_switch_is_tested_here_and_reached_from_the_command_line(monkeypat
     for given in ([], ["--compile", "--no-fused", "--no-channels-last", "--workers", "3"]):
         assert command.main(["run", "ring/table1", *given]) == 2
     assert seen == [Speed(), Speed(channels_last=False, fused=False, compile=True, workers=3)]
+
+
+def test_the_command_line_chooses_the_precision(monkeypatch, capsys) -> None:
+    seen: list[str | None] = []
+
+    def table(*args, precision: str | None, **options):
+        seen.append(precision)
+        raise ArgumentError("enough")
+
+    monkeypatch.setattr(reproduce, "table", table)
+    for given in ([], ["--precision", "bf16-mixed"], ["--precision", "half"]):
+        assert command.main(["run", "ring/table1", *given]) == 2
+    assert seen == [None, "bf16-mixed"]
+    assert "precision='half': accepted is None, 32-true, bf16-mixed or auto" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("few")
+def test_a_table_in_another_precision_has_results_of_its_own(tmp_path) -> None:
+    options = {**LOCAL, "rows": "ir", "out_dir": tmp_path, "log": quiet}
+    for precision, expected in ((None, "32-true"), ("bf16-mixed", "bf16-mixed")):
+        made = reproduce.table("ring", 1, "digits", precision=precision, **options)
+        (row,) = [row for row in made.rows if row.measured]
+        assert row.precision == expected
+    assert {result.precision for result in results.find([tmp_path])} == {"32-true", "bf16-mixed"}
 
 
 def test_a_command_imports_only_what_it_uses() -> None:
