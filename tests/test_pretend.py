@@ -23,7 +23,7 @@ from pretend import ELSEWHERE, Device, DeviceMixError, Pretended, WaitError
 from test_pretrain import CLOCK, Streamed
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "ring/ir": {"negatives.k": 5},  # so few among 48 keys that they are scored one by one
+    "ring/ir": {"negatives.k": 3},  # so few among 32 keys that they are scored one by one
     "ring/iring": {},
     "ring/cmcring": {},
     "ring/moco": {"keys.shuffle_groups": 2},
@@ -111,7 +111,7 @@ def assert_alike(there: tuple[list[float], Trained], here: tuple[list[float], Tr
 def test_a_run_on_a_device_is_that_of_a_cpu(name, runs, pictures, tiny, shrink, tmp_path) -> None:
     recipe = shrink(methods.get(name)).override(RECIPES[name])
     settings = tiny.override(knn_every=1)
-    sets = pictures(48), pictures(32, seed=1)
+    sets = pictures(32), pictures(16, seed=1)
     here = runs.train(recipe, settings, *sets, away=False)
     there = runs.train(recipe, settings, *sets, away=True, folder=tmp_path)
     assert_alike(there, here)
@@ -120,23 +120,23 @@ def test_a_run_on_a_device_is_that_of_a_cpu(name, runs, pictures, tiny, shrink, 
 @pytest.mark.parametrize("name", ["ring/iring", "ring/simclring", "vince/ir_nce"])
 def test_a_batch_in_chunks_is_that_of_a_cpu(name, runs, pictures, tiny, shrink) -> None:
     recipe, settings = shrink(methods.get(name)), tiny.override(accumulate=2)
-    here = runs.train(recipe, settings, pictures(48), away=False)
-    there = runs.train(recipe, settings, pictures(48), away=True)
+    here = runs.train(recipe, settings, pictures(32), away=False)
+    there = runs.train(recipe, settings, pictures(32), away=True)
     assert_alike(there, here)
 
 
 def test_scores_that_are_never_held_at_once_are_those_of_a_cpu(runs, pictures, tiny, shrink, monkeypatch) -> None:
     monkeypatch.setattr(learner, "DENSE_BYTES", 0)
     recipe = shrink(methods.get("ring/iring"))
-    here = runs.train(recipe, tiny, pictures(48), away=False)
-    there = runs.train(recipe, tiny, pictures(48), away=True)
+    here = runs.train(recipe, tiny, pictures(32), away=False)
+    there = runs.train(recipe, tiny, pictures(32), away=True)
     assert_alike(there, here)
 
 
 def test_a_streamed_set_is_that_of_a_cpu(runs, pictures, tiny, shrink) -> None:
     # its labels and numbers stay on the CPU until a batch is sent
-    recipe, settings = shrink(methods.get("ours/supervised")), tiny.override(knn_every=1, train_images=40)
-    sets = Streamed(pictures(48)), Streamed(pictures(32, seed=1))
+    recipe, settings = shrink(methods.get("ours/supervised")), tiny.override(knn_every=1, train_images=24)
+    sets = Streamed(pictures(32)), Streamed(pictures(16, seed=1))
     with loading.decoders(0):
         here = runs.train(recipe, settings, *sets, away=False)
         there = runs.train(recipe, settings, *sets, away=True)
@@ -146,19 +146,19 @@ def test_a_streamed_set_is_that_of_a_cpu(runs, pictures, tiny, shrink) -> None:
 @pytest.mark.parametrize("name", ["vince/la_nce", "ring/mocoring"])
 def test_a_run_resumed_on_a_device_ends_as_one_never_stopped(name, runs, pictures, tiny, shrink, tmp_path) -> None:
     recipe = shrink(methods.get(name))
-    losses, whole = runs.train(recipe, tiny, pictures(48), away=True)
+    losses, whole = runs.train(recipe, tiny, pictures(32), away=True)
     with pytest.raises(KeyboardInterrupt):
-        runs.train(recipe, tiny, pictures(48), away=True, folder=tmp_path, max_minutes=0)
-    rest, again = runs.train(recipe, tiny, pictures(48), away=True, folder=tmp_path)
+        runs.train(recipe, tiny, pictures(32), away=True, folder=tmp_path, max_minutes=0)
+    rest, again = runs.train(recipe, tiny, pictures(32), away=True, folder=tmp_path)
     assert rest == losses[1:]
     assert_alike((losses, again), (losses, whole))
 
 
 def test_more_steps_are_no_more_waits(runs, pictures, tiny, shrink) -> None:
     recipe, settings, counts = shrink(methods.get("vince/la")), tiny.override(knn_every=1), []
-    for size in (32, 64):
+    for size in (16, 32):
         runs.device.waits.clear()
-        runs.train(recipe, settings, pictures(size), pictures(32, seed=1), away=True)
+        runs.train(recipe, settings, pictures(size), pictures(16, seed=1), away=True)
         del runs.device.waits["no line of contrastlab"]  # this test reads each loss
         counts.append(dict(runs.device.waits))
     assert counts[0] == counts[1]
