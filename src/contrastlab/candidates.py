@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from contrastlab import ranks
+from contrastlab import host, ranks
 from contrastlab.errors import check, reject
 from contrastlab.objectives import ABSENT, check_scores
 
@@ -115,7 +115,7 @@ class Pool:
     def whole_region(self, first: int, last: int, own: Own) -> Chosen:
         """All of :meth:`region`, by its indices or, where that is cheaper, as all keys with the others absent."""
         size, keys = last - first, self.shape[1]
-        if 3 * size <= 2 * keys or self.device.type != "cpu" or not self.dense:
+        if 3 * size <= 2 * keys or not host.holds(self.device) or not self.dense:
             return self.region(first, last, own)
         with _excluded_at_minus_inf(self.logits, self.excluded(own)) as ranking:
             return Chosen(None, torch.from_numpy(~ranks.inside(ranking, first, last)), size)
@@ -212,7 +212,7 @@ def _excluded_at_minus_inf(logits: Tensor, excluded: Tensor | None) -> Iterator[
     if excluded is None:
         yield ranking
         return
-    if logits.device.type == "cpu" and logits.numel() and float(ranking.amin()) == -math.inf:
+    if host.holds(logits.device) and logits.numel() and float(ranking.amin()) == -math.inf:
         raise reject("logits", -math.inf, f"finite scores, {ABSENT:g} for an absent one: no key would rank below it")
     if logits.is_inference() or 0 in logits.stride():  # may not be written to
         yield ranking.clone().scatter_(1, excluded, -math.inf)
@@ -235,7 +235,7 @@ def _check_rows(name: str, rows: Any, form: str, queries: int, keys: int) -> Non
     if rows.dim() != form.count(",") + 1 or len(rows) != queries:
         raise reject(name, tuple(rows.shape), f"a tensor of shape {form.format(queries)}, a row for each query")
     # on a device the host would have to wait
-    if rows.device.type == "cpu" and rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < keys):
+    if host.holds(rows.device) and rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < keys):
         raise reject(name, rows.flatten().tolist()[:8], f"rows of the keys, from 0 to {keys - 1}")
 
 
@@ -275,7 +275,7 @@ class _Dots(torch.autograd.Function):
 
 def _dots(queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:
     # index_select is several times faster than keys[indices]
-    if keys.device.type == "cpu":  # the keys of one query at a time stay in the cache
+    if host.holds(keys.device):  # the keys of one query at a time stay in the cache
         products, rows = queries.new_empty(indices.shape), keys.new_empty(indices.shape[1], keys.shape[1])
         for q, i, product in zip(queries, indices, products, strict=True):
             torch.mv(torch.index_select(keys, 0, i, out=rows), q, out=product)
