@@ -271,9 +271,8 @@ def test_waits_are_counted_by_their_line_and_refused_where_there_must_be_none(de
     assert sum(device.waits.values()) == len(waits)
     assert set(device.waits) == {"no line of contrastlab"}
     tasks.nearest_neighbour(away[None], torch.zeros(1, device=ELSEWHERE).long(), away[None], away[:1].long())
-    (line,) = set(device.waits) - {"no line of contrastlab"}
-    assert line.startswith("tasks/representations.py:")
-    assert "int(labels.min())" in line
+    files = [line.partition(":")[0] for line in device.waits if "int(labels.min())" in line]
+    assert files == ["tasks/representations.py"]
     device.may_wait = False
     for wait in waits:
         with pytest.raises(WaitError):

@@ -121,13 +121,12 @@ class Uniform(Negatives):
         check_choice("own", self.own, ("excluded", "ranked"))
 
     def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
-        (rows, keys), device = candidates.shape, candidates.device
+        rows, device, left = candidates.shape[0], candidates.device, candidates.left(self.own)
         if candidates.banned is not None:
-            return draw(candidates, 0, candidates.left(self.own), self.own, self.k, draws)
+            return draw(candidates, 0, left, self.own, self.k, draws)
+        indices = draws.below(left, rows, self.k, device)
         if candidates.own is None or self.own == "ranked":
-            return Chosen(draws.below(keys, rows, self.k, device))
-        check(keys >= 2, "keys", keys, "at least 2, one of them not the query's own row")
-        indices = draws.below(keys - 1, rows, self.k, device)
+            return Chosen(indices)
         return Chosen(indices + (indices >= candidates.own[:, None]))
 
     @property

@@ -7,6 +7,7 @@ ties at an edge go to the lower index. On another device ``topk`` decides both.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import host
+from contrastlab.errors import check
 
 Array = np.ndarray[Any, Any]
 
@@ -37,6 +39,16 @@ def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
     if first == 0:
         return outer
     return outer.gather(1, ranking.gather(1, outer).topk(last - first, largest=False, sorted=False).indices)
+
+
+def not_finite(ranking: Tensor, first: int, last: int) -> Tensor:
+    """As :func:`ring_indices` where scores are NaN or +inf: a row with such a score has its index in every place.
+
+    The loss of that row is then no number, and the choices of other rows are what they would be without it.
+    """
+    bad = ranking.isnan() | (ranking == math.inf)
+    indices = ring_indices(ranking.masked_fill(bad, 0.0), first, last)
+    return torch.where(bad.any(1, keepdim=True), bad.byte().argmax(1, keepdim=True), indices)
 
 
 def inside(ranking: Tensor, first: int, last: int) -> Array:
@@ -70,8 +82,7 @@ def _members(inside: Array, count: int) -> Array:
     # [B, count] ascending. A flat search is several times faster than one in two dimensions.
     rows, keys = inside.shape
     flat: Array = np.flatnonzero(inside.ravel())
-    if len(flat) != rows * count:  # NaN has no rank; the loss will be NaN whatever is chosen
-        return np.arange(count)[None].repeat(rows, 0)
+    check(len(flat) == rows * count, "ranking", "nan", "scores that have an order")
     flat = flat.reshape(rows, count)
     flat -= np.arange(rows)[:, None] * keys
     return flat

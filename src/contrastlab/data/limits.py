@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from contrastlab import cache
-from contrastlab.errors import CorruptFileError, TooLargeError, check, reject
+from contrastlab.errors import TooLargeError, check, reject
+from contrastlab.files import check_regular as check_regular
 
 MAX_PIXELS = 2**26  #: Of a picture: 8192×8192, 200 MB as RGB. Pillow's own limit is higher, and only a warning.
 MAX_SET_PIXELS = 2**31  #: Of all pictures of a set that is decoded into memory: 6.4 GB as RGB, above Imagenette's.
@@ -55,12 +56,6 @@ def gunzipped(path: Path) -> bytes:
     if len(content) > MAX_BYTES:
         raise TooLargeError(f"{path} unpacks to more than the {MAX_BYTES} bytes that are accepted")
     return content
-
-
-def check_regular(path: Path) -> None:
-    """Refuse a pipe, a device and what else is there and neither file nor folder: to read it might never end."""
-    if not (path.is_file() or path.is_dir()) and path.exists():
-        raise CorruptFileError(f"{path} is no regular file; put a file in its place, or remove it")
 
 
 def check_inside(argument: str, paths: Iterable[str]) -> None:

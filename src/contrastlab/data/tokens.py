@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from contrastlab import files
 from contrastlab.data import data_root
-from contrastlab.data.limits import cache_folder, own_path
+from contrastlab.data.limits import cache_folder, check_regular, own_path
 from contrastlab.data.sentences import Texts
 from contrastlab.encoders import sentences as networks
 from contrastlab.errors import CorruptFileError, MissingDataError, check, import_extra
@@ -120,6 +120,8 @@ def model_folder(name: str, root: Path | None = None) -> Path:
     places = [data_root(root) / "models" / name, *([own_path("text.model", name)] if "/" in name else [])]
     for place in places:
         if (place / "config.json").exists():
+            for path in place.iterdir():  # libraries open them
+                check_regular(path)
             return place
     if name == MINILM and (unpacked := unpacked_minilm()):
         return unpacked

@@ -72,6 +72,7 @@ class Measured:
     @classmethod
     def share(cls, correct: Tensor) -> Measured:
         """Percent of ``True`` in a boolean ``[N]``."""
+        check(len(correct), "items", len(correct), "at least 1")
         return cls(100 * float(correct.double().mean()), len(correct), correct=correct.cpu())
 
 
