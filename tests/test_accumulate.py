@@ -39,7 +39,8 @@ def test_chunks_give_the_loss_the_gradient_and_the_keys_of_the_whole_batch(name:
         assert got.keys() == expected.keys()
         for key, value in expected.items():
             largest = float(value.nan_to_num().abs().max()) if value.is_floating_point() and value.numel() else 0.0
-            torch.testing.assert_close(got[key], value, rtol=0, atol=1e-6 * largest, equal_nan=True, msg=key)
+            # products of other sizes are summed in another order, which depends on the processor
+            torch.testing.assert_close(got[key], value, rtol=0, atol=4e-6 * largest, equal_nan=True, msg=key)
 
 
 def test_a_chunk_is_computed_twice_alike_counted_once_and_not_kept() -> None:
