@@ -19,7 +19,7 @@ KNOWN_PROFILE = $(if $(filter smoke laptop,$(PROFILE)),,$(error PROFILE=$(PROFIL
 NBVAL = pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval-current-env
 export UV_COMPILE_BYTECODE = 1
 
-.PHONY: help setup table1 test test-all lint lint-actions format size types pairing unit notebooks kept chapters book check-book pdf lab \
+.PHONY: help setup table1 test test-all lint lint-actions format thermometers types pairing unit notebooks kept chapters book check-book pdf lab \
   bench mutants torture outside lowest wheel clean
 
 help: ## this list
@@ -59,8 +59,8 @@ format: setup ## rewrite files in the one format
 	@$(RUN) ruff check --fix .
 	@$(RUN) ruff format .
 
-size: setup ## lines of each room beside its budget
-	@$(RUN) python benchmarks/size.py
+thermometers: setup ## how densely each room is written: syntax nodes a line, longest functions
+	@$(RUN) python benchmarks/thermometers.py
 
 types: setup ## strict type check of src
 	@$(RUN) mypy

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import signal
 import sys
@@ -54,7 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--dataset", default="shapes", help="such as cifar10, shapes, folder:<path>, parquet:<path>")
     run.add_argument("--rows", default="all", help="row or rows, such as iring or ir,iring; default all")
     run.add_argument("--columns", default="all", help="columns by name, where the data set fills several")
-    run.add_argument("--profile", default="auto", help="auto, smoke, first, laptop, tuned, regime, pilot or paper")
+    profiles = "auto, smoke, first, laptop, tuned, regime, pilot, gpu, paper-bf16 or paper"
+    run.add_argument("--profile", default="auto", help=profiles)
+    run.add_argument("--precision", help="of the encoders: 32-true, bf16-mixed or auto; default: the profile's")
     run.add_argument("--seeds", default="0", help="seed or seeds, such as 0 or 0,1,2")
     run.add_argument("--jobs", default="auto", help="cells at a time; default all cores, or all GPUs")
     run.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
@@ -102,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     check = add(_doctor, "print what this installation has, for a bug report")
     check.add_argument("--data", action="store_true", help="read every data set, which can take minutes")
     check.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
+    check.add_argument("--json", action="store_true", help="print JSON, a field for each line")
     scored = add(_score, "score an encoder from elsewhere, beside the same architecture untrained")
     scored.add_argument("task", help="such as linear or neighbours")
     scored.add_argument("--encoder", required=True, help="timm:<name>, torchvision:<name>, or a file of weights")
@@ -254,6 +258,10 @@ def _export(args: argparse.Namespace) -> None:
 def _doctor(args: argparse.Namespace) -> None:
     from contrastlab import doctor
 
+    if args.json:
+        facts = dict(doctor.facts(args.out, args.data_root, read_data=args.data))
+        print(json.dumps(facts, indent=1, ensure_ascii=False))
+        return
     for line in doctor.lines(args.out, args.data_root, read_data=args.data):
         print(line, flush=True)  # a data set that is read can take minutes
 
@@ -330,6 +338,7 @@ def _run(args: argparse.Namespace) -> None:
     plan = papers.plan(*papers.parse_target(args.table))  # what cannot be is refused before PyTorch is imported
     plan.select(args.dataset, args.columns)
     plan.resolve_all(args.rows)
+    plan.with_precision(args.precision)
     papers.parse_seeds(args.seeds)
     if args.profile != "auto":
         papers.choose_profile(args.profile, plan.profiles)
@@ -352,9 +361,10 @@ def _run(args: argparse.Namespace) -> None:
         files.make_folder(args.picture.parent)
     done = reproduce.table(
         plan.paper, plan.table, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile,
-        seeds=args.seeds, references_too=not args.no_references, jobs=args.jobs, cluster=cluster, out_dir=args.out,
-        data_root=args.data_root, accelerator=args.accelerator, devices=reproduce.parse_devices(args.devices),
-        num_nodes=args.num_nodes, strategy=args.strategy, resume=not args.fresh, max_minutes=args.max_minutes,
+        precision=args.precision, seeds=args.seeds, references_too=not args.no_references, jobs=args.jobs,
+        cluster=cluster, out_dir=args.out, data_root=args.data_root, accelerator=args.accelerator,
+        devices=reproduce.parse_devices(args.devices), num_nodes=args.num_nodes, strategy=args.strategy,
+        resume=not args.fresh, max_minutes=args.max_minutes,
         speed=Speed(**{each.name: getattr(args, each.name) for each in fields(Speed) if hasattr(args, each.name)}),
     )  # fmt: skip
     if reproduce.first_process():

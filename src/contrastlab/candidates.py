@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab import ranks
+from contrastlab import host, ranks
 from contrastlab.errors import NotApplicableError, check, reject
 from contrastlab.objectives import ABSENT, check_scores
 from contrastlab.tensors import check_same
@@ -122,7 +122,7 @@ class Pool:
     def whole_region(self, first: int, last: int, own: Own) -> Chosen:
         """All of :meth:`region`, by its indices or, where that is cheaper, as all keys with the others absent."""
         size, keys = last - first, self.shape[1]
-        if 3 * size <= 2 * keys or self.device.type != "cpu" or not self.dense:
+        if 3 * size <= 2 * keys or not host.holds(self.device) or not self.dense:
             return self.region(first, last, own)
         outside: Tensor | None = _Outside.apply(self.logits, self.excluded(own), first, last)
         # no mask says which keys a row with a score that is no number takes
@@ -278,7 +278,7 @@ class _Outside(_Selection):
 def _check_ends(logits: Tensor, excluded: Tensor | None) -> bool:
     # Whether no score is NaN or +inf, as far as a host knows that need not wait; -inf is refused where keys are
     # excluded: none would rank below it.
-    if logits.device.type != "cpu" or not logits.numel():
+    if not host.holds(logits.device) or not logits.numel():
         return True
     lowest, highest = (float(end) for end in logits.detach().aminmax())
     if excluded is not None and lowest == -math.inf:
@@ -308,7 +308,7 @@ def _excluded_at_minus_inf(logits: Tensor, excluded: Tensor | None) -> Iterator[
 
 def _most_distinct(rows: Tensor) -> int:
     """The largest number of distinct entries of a row of ``[B, E]``; on a device, whose host would have to wait, E."""
-    if rows.device.type != "cpu" or rows.shape[1] < 2:
+    if not host.holds(rows.device) or rows.shape[1] < 2:
         return rows.shape[1]
     changes = rows.sort(1).values.diff(dim=1) != 0
     return int(changes.sum(1).max()) + 1
@@ -322,7 +322,7 @@ def _check_rows(name: str, rows: Any, form: str, queries: int, keys: int) -> Non
     if rows.dim() != form.count(",") + 1 or len(rows) != queries:
         raise reject(name, tuple(rows.shape), f"a tensor of shape {form.format(queries)}, a row for each query")
     # on a device the host would have to wait
-    if rows.device.type == "cpu" and rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < keys):
+    if host.holds(rows.device) and rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < keys):
         raise reject(name, rows.flatten().tolist()[:8], f"rows of the keys, from 0 to {keys - 1}")
 
 
@@ -374,7 +374,7 @@ class _Dots(torch.autograd.Function):
 
 def _dots(queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:
     # index_select is several times faster than keys[indices]
-    if keys.device.type == "cpu":  # the keys of one query at a time stay in the cache
+    if host.holds(keys.device):  # the keys of one query at a time stay in the cache
         products, rows = queries.new_empty(indices.shape), keys.new_empty(indices.shape[1], keys.shape[1])
         for q, i, product in zip(queries, indices, products, strict=True):
             torch.mv(torch.index_select(keys, 0, i, out=rows), q, out=product)

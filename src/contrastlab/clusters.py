@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from contrastlab import ranks
+from contrastlab import host, ranks
 from contrastlab.candidates import Pool
 from contrastlab.choices import ROW_PER_ITEM, Choices, Need, Part
 from contrastlab.errors import check_integer, reject
@@ -22,13 +22,13 @@ def kmeans(keys: Tensor, clusters: int, runs: int = 1, *, iterations: int = 20, 
 
     Keys ``[N, d]`` give labels ``[N, runs]``, int64 on the same device; run r has the seed ``seed + r``.
     """
-    if keys.device.type == "cpu":  # a GPU's host would have to wait
+    if host.holds(keys.device):  # a GPU's host would have to wait
         check_rows("keys", keys)
     check_integer("clusters", clusters)
     check_integer("runs", runs)
     if clusters > len(keys):
         raise reject("clusters", clusters, f"at most the number of keys, {len(keys)}")
-    run = _faiss if keys.device.type == "cpu" else _lloyd
+    run = _faiss if host.holds(keys.device) else _lloyd
     return torch.stack([run(keys, clusters, iterations, seed + r) for r in range(runs)], 1)
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from contrastlab import choices, schedules
+from contrastlab import choices, host, schedules
 from contrastlab.candidates import Chosen, Own, Pool
 from contrastlab.choices import Part
 from contrastlab.clusters import Clustered, same_cluster
@@ -38,8 +38,8 @@ class BatchRandom:
     rows: int | None = None  # of the global batch; None is one process
 
     def uniform(self, batch: int, count: int, device: torch.device) -> Tensor:
-        """``[batch, count]`` independent numbers in [0, 1), float64 on CPU, float32 elsewhere."""
-        dtype = torch.float64 if device.type == "cpu" else torch.float32
+        """``[batch, count]`` independent numbers in [0, 1), float64 on a CPU, float32 elsewhere."""
+        dtype = torch.float64 if host.holds(device) else torch.float32
         every = torch.rand(self.rows or batch, count, generator=self.generator, device=device, dtype=dtype)
         return every[self.first : self.first + batch]
 

@@ -1,8 +1,8 @@
 """The keys at given ranks of a similarity, found by selection, never by a sort.
 
-A partition finds the scores at the two edges of a region, and one comparison with them tells who is inside. The keys of
-a region come in the order of their index on a CPU, so which key a random draw picks depends on the scores alone; ties
-at an edge go to the lower index.
+A partition finds the scores at the two edges of a region, and one comparison with them tells who is inside. On a CPU
+the keys of a region come in the order of their index, so which key a random draw picks depends on the scores alone, and
+ties at an edge go to the lower index. On another device ``topk`` decides both.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contrastlab import host
 from contrastlab.errors import check
 
 Array = np.ndarray[Any, Any]
@@ -30,7 +31,7 @@ def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
     keys = ranking.shape[1]
     if first == 0 and last == keys:
         return torch.arange(keys, device=ranking.device).expand(ranking.shape[0], keys)
-    if ranking.device.type == "cpu":
+    if host.holds(ranking.device):
         return torch.from_numpy(_members(inside(ranking, first, last), last - first))
     if last == keys:
         return ranking.topk(keys - first, largest=False, sorted=False).indices

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from contrastlab import host
 from contrastlab.choices import FURTHER_KEYS, ROW_PER_ITEM
 from contrastlab.clusters import kmeans
 from contrastlab.errors import check, check_flag, check_integer, is_number, reject
@@ -29,7 +30,7 @@ _LONGEST = 1.02  # of a unit key, or a mean of such: bfloat16 is off by no more
 def check_stored(name: str, keys: Tensor) -> None:
     """Reject keys ``[B, d]`` that may not be stored: not finite, or longer than unit length; on a CPU."""
     check_floating(**{name: keys})
-    if keys.device.type != "cpu" or not keys.numel():  # a GPU's host would have to wait
+    if not host.holds(keys.device) or not keys.numel():  # a GPU's host would have to wait
         return
     check_finite(**{name: keys})
     longest = float(keys.norm(dim=1).max())
@@ -102,9 +103,12 @@ class BankState(StoredState):
             bank.update(indices, embeddings, self.rate)
 
     def cluster(self, seed: int) -> None:
-        """k-means of each bank (LA and CAVE: once an epoch)."""
+        """k-means of each bank (LA and CAVE: once an epoch); each process computes its share of the runs for all."""
+        rank, count = base.world()
         for bank in self.stores if self.clusters else ():
-            bank.labels.copy_(kmeans(bank.rows, self.clusters, bank.labels.shape[1], seed=seed))
+            for run in range(rank, bank.labels.shape[1], count):
+                bank.labels[:, run] = kmeans(bank.rows, self.clusters, seed=seed + run)[:, 0]
+            base.share_columns(bank.labels)
 
 
 class MemoryBank(nn.Module):
@@ -135,7 +139,7 @@ class MemoryBank(nn.Module):
         shape = (len(indices), self.rows.shape[1])
         accepted = f"a tensor of shape {list(shape)}, a row for each index"
         check(indices.dim() == 1 and embeddings.shape == shape, "embeddings", tuple(embeddings.shape), accepted)
-        if indices.device.type == "cpu":  # a GPU's host would have to wait
+        if host.holds(indices.device):  # a GPU's host would have to wait
             outside = indices[(indices < 0) | (indices >= len(self.rows))]
             if len(outside):
                 raise reject("indices", int(outside[0]), f"rows of the bank, 0 to {len(self.rows) - 1}")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from contrastlab import checkpoint, keys, tasks
+from contrastlab import checkpoint, host, keys, tasks
 from contrastlab.data import StreamedImages, videos
 from contrastlab.data.items import ItemSet
 from contrastlab.data.loading import WORKERS, Crops, batches, decoders, subset_order
@@ -221,7 +221,7 @@ class _Loop:
     @property
     def reads(self) -> bool:
         """Whether the host looks at the device after this step."""
-        return self.device.type == "cpu" or self.step % READ_EVERY == 0
+        return host.holds(self.device) or self.step % READ_EVERY == 0
 
     @property
     def waiting(self) -> float:
@@ -268,7 +268,7 @@ class _Loop:
         self.fabric.backward(out.loss)
         finite = self.finite(out.loss)
         self.bad = torch.where((self.bad < 0) & ~finite, self.step, self.bad)
-        if device.type == "cpu" and not bool(finite):
+        if host.holds(device) and not bool(finite):
             self.check_finite()
         if self.fused:
             # it skips its step where this is 1, and the host need not wait; a plain one takes it, and nothing is stored

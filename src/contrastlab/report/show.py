@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from contrastlab import escape, tasks, terminal
 from contrastlab.errors import ContrastLabError
-from contrastlab.papers import Column, TablePlan
+from contrastlab.papers import Column, TablePlan, is_paper
 from contrastlab.report.numbers import Estimate, signed
 from contrastlab.report.rows import PRETRAINED, RANDOM_LAB, TRAINING, Row, join
 from contrastlab.tasks import Metric
@@ -140,7 +140,7 @@ class Report:
     @property
     def comparable(self) -> bool:
         """Whether measured numbers may be set against the published ones: only in the paper's own protocol."""
-        return self.profile == "paper"
+        return is_paper(self.profile)
 
     @property
     def about(self) -> str:

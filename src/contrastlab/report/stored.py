@@ -12,7 +12,7 @@ from contrastlab.papers.published import Table
 from contrastlab.report.show import Report, Reports
 from contrastlab.results import Result
 
-PROFILES = ("first", "pilot", "regime", "laptop", "tuned", "paper")
+PROFILES = ("first", "pilot", "regime", "laptop", "tuned", "paper-bf16", "paper")
 """Columns of the matrix beside smoke, which proves the path and stores no evidence."""
 
 

@@ -17,7 +17,7 @@ from contrastlab.data.items import fingerprint
 from contrastlab.data.loading import decoders
 from contrastlab.data.modalities import modality
 from contrastlab.errors import NotApplicableError
-from contrastlab.papers import Column, TablePlan
+from contrastlab.papers import Column, TablePlan, is_paper
 from contrastlab.pretrain import Speed, Trained
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import precision
@@ -90,7 +90,7 @@ class Cell:
 
     def run(self, execution: Execution, *, wait: bool = True, log: Log) -> Result | Unavailable:
         """The result, read or computed, or why there is none; ``wait=False``: ``BusyError`` if another computes it."""
-        if self.profile != "paper" and not torch.cuda.is_available():
+        if not is_paper(self.profile) and not torch.cuda.is_available():
             torch.set_num_threads(1)  # small networks are faster on one, and sums depend on the number
         splits = self.data(execution)
         try:
