@@ -1,8 +1,8 @@
 """What a run costs: operations, bytes and messages counted, seconds by dividing through stated rates.
 
 Counts are of the algorithms as this package computes them. Rates are arguments, each with where it comes from: a
-measurement (``scale.py``) or an assumption. Seconds that come of assumptions are estimates. ``book/engineering.md``
-reads it.
+measurement (``scale.py``), a count (``counts.py``) or an assumption. Seconds that come of assumptions are estimates.
+``book/engineering.md`` reads it.
 
 Left out: evaluations, k-means (LA, CAVE), the messages that carry a few bytes, the batch-norm buffers that DDP
 broadcasts (thousandths of the parameters), and that a small batch of one device uses it badly.

@@ -41,6 +41,7 @@ from torch.overrides import TorchFunctionMode
 import contrastlab
 from contrastlab import data, methods, papers, tasks
 from contrastlab.methods import Recipe
+from contrastlab.negatives import Ball, Cave, Ring
 from contrastlab.pictures.augmentations import augmentation
 from contrastlab.settings import Settings
 from contrastlab.support import seeds
@@ -184,12 +185,10 @@ class DrawnOnHost(TorchFunctionMode):
 
 def train_tiny(method: str, device: str) -> Trained:
     """Two epochs of three steps of a method with few keys, in float32, with draws of the CPU."""
-    parts = {
-        "negatives.k": 16, "keys.size": 20, "keys.shuffle_groups": 2, "negatives.clusters": 4, "positives.clusters": 4,
-        "negatives.runs": 2, "positives.runs": 2,
-    }  # fmt: skip
-    if method == "ring/iring":  # which position of a region holds which key differs between devices
-        parts["negatives.k"] = None  # type: ignore[assignment]
+    recipe = methods.get(method).override({"negatives.k": 16, "keys.size": 20, "keys.shuffle_groups": 2})
+    if isinstance(recipe.negatives, Ball | Cave | Ring):
+        # all of a region: a drawn position in it holds another key on another device
+        recipe = recipe.override({"negatives.k": None})
     settings = Settings(
         image_size=16, arch="tiny", stem="cifar", dim=16, epochs=2, batch_size=16, milestones=(), knn_every=0,
         augmentation="mocov2",
@@ -199,7 +198,6 @@ def train_tiny(method: str, device: str) -> Trained:
     loop.generator = lambda seed, purpose, step=0, device="cpu": seeds.generator(seed, purpose, step)  # type: ignore[assignment]
     try:
         with DrawnOnHost():
-            recipe = methods.get(method).override(parts)
             return pretrain(recipe, settings, random_pictures(48, 16), fabric=fabric, log=lambda line: None)
     finally:
         loop.generator = on_device

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pandas as pd
-
 from contrastbook.evidence import claims
-from contrastlab import papers
+from contrastlab import papers, tasks
 from contrastlab.tables import results
 
 ROOT = Path(__file__).parents[1]
@@ -19,19 +17,23 @@ MARKED = re.compile(r"(?<=<!-- decided: make kept -->\n).*?(?=<!-- end -->)", re
 def decided(folder: Path = ROOT / "results") -> str:
     """A Markdown table of the verdicts on each row beside its base; of several metrics on the same data, the first.
 
-    Of several profiles it shows the paper's, or else the one whose settings were chosen most widely.
+    That is chosen before the verdicts are known: a claim that is open by its first metric has no line, whatever another
+    one says. Of several profiles it shows the paper's, or else the one whose settings were chosen most widely.
     """
     lines = claims.frame(results.find([folder]))
     rows_of = lines[["paper", "table", "method", "base"]].to_numpy()
     paired = [papers.plan(paper, table).pairs.get(method) == base for paper, table, method, base in rows_of]
-    lines = lines[pd.Series(paired) & ~lines["verdict"].isin(("open", "not run"))]
+    lines = lines[paired].drop_duplicates(["paper", "table", "claim", "dataset", "profile"])
+    lines = lines[~lines["verdict"].isin(("open", "not run"))]
     first = {"paper": 0, "tuned": 1, "regime": 2, "laptop": 3}
     lines = lines.sort_values("profile", key=lambda profiles: profiles.map(first), kind="stable")
     lines = lines.drop_duplicates(["paper", "table", "claim", "dataset"]).sort_index()
     rows = ["| claim | published | measured | seeds, profile | verdict |", "| --- | --- | --- | --- | --- |"]
     for line in lines.to_dict("records"):
-        where = f"{claims.table_of(line)}: {line['claim']}, {claims.column_of(line)}"
-        seeds = f"{line['used']}, `{line['profile']}`"
+        metric = tasks.metric(line["metric"]).label
+        where = f"{claims.table_of(line)}: {line['claim']}, {claims.column_of(line)}, {metric}"
+        used = f"{line['used']}" if line["used"] == line["seeds"] else f"{line['used']} of {line['seeds']}"
+        seeds = f"{used}, `{line['profile']}`"
         cells = (where, claims.published(line), claims.measured(line), seeds, claims.sentence(line))
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"

@@ -267,7 +267,7 @@ VINCE_RATES, VINCE_LAB_RATES = (
             },
         },
         rows=rows,
-        ranges={"lr": (0.01, 0.003, 0.03)},
+        ranges={"lr": (0.01, 0.003, 0.03, 0.1)},
         longer=1,
     )
     for name, what, augmentation, rows in (

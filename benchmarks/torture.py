@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torments import chaos, corrupt, disk, faults, finite, kill, processes, tables
+from torments import chaos, corrupt, disk, faults, fields, finite, kill, processes, tables
 from torments.figures import Figures, Log
 
 from contrastlab.support import files
@@ -55,6 +55,7 @@ PARTS = {
     "faults": Part(faults.run, 0, "Calls that change a file, failing one after the other"),
     "chaos": Part(chaos.run, 12, "Commands killed by `ckpt-chaos` at their file events"),
     "corrupt": Part(corrupt.run, 1000, "Stored files damaged at random"),
+    "fields": Part(fields.run, 2000, "Fields of files that people have, changed one at a time"),
     "processes": Part(processes.run, 0, "Recipes on two and three processes beside one"),
     "finite": Part(finite.run, 0, "Degenerate batches at τ = 0.01 in bfloat16"),
 }

@@ -74,12 +74,12 @@ def parquet(
     images: list[dict[str, Any] | None] | None = None, labels: list[Any] | None = None, copies: int = 1,
     column: str = "label", as_text: bool = False, metadata: str | None = None,
 ) -> bytes:  # fmt: skip
-    """Hugging Face's form; without ``images`` there is a column of numbers in their place."""
+    """Hugging Face's form; an empty image is null, and without ``images`` a column of numbers is in their place."""
     fields: dict[str, Any] = {}
     if images is None:
         fields["number"] = pa.array([1, 2, 3])
     else:
-        rows = [None if each is None else made(each) for each in images * copies]
+        rows = [made(each) if each else None for each in images * copies]
         kind = pa.struct([("bytes", pa.string() if as_text else pa.binary()), ("path", pa.string())])
         values = [{"bytes": row.decode("latin-1") if as_text and row else row, "path": "a.png"} for row in rows]
         fields["image"] = pa.array(values, kind)

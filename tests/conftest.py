@@ -10,12 +10,12 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from contrastlab import data
 from contrastlab.data import ImageSet, Splits
 from contrastlab.methods import Recipe
 from contrastlab.settings import Settings
+from contrastlab.support import host
 from contrastlab.support.errors import MissingDataError
 
 sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("book", "book/_ext")]
@@ -71,15 +71,13 @@ def deny(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return deny
 
 
-@pytest.fixture(scope="session")
-def fake_gpu() -> None:
-    """Tensors of a CUDA device without data; torch 2.6 asks the driver when one is sliced, and there may be none."""
-    with FakeTensorMode():
-        whole = torch.zeros(2, device="cuda")
-        try:
-            assert whole[:1].shape == (1,)
-        except RuntimeError as error:
-            pytest.skip(f"torch {torch.__version__} slices no fake CUDA tensor: {str(error).splitlines()[0]}")
+@pytest.fixture(scope="module", params=["host", "device"])
+def branch(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Tests that use this run twice: as on a CPU, and by the ways of a GPU, which the CPU then computes."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "device":
+            patch.setattr(host, "TYPE", "none")
+        yield request.param
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from torments import processes
 
 from contrastlab import keys, methods
 from contrastlab.encoders import Encoder
+from contrastlab.support import host
 from contrastlab.support.errors import ArgumentError
 from contrastlab.train import Speed, checkpoint, pretrain
 from contrastlab.train.learner import Learner
@@ -39,7 +40,8 @@ def test_chunks_give_the_loss_the_gradient_and_the_keys_of_the_whole_batch(name:
         assert got.keys() == expected.keys()
         for key, value in expected.items():
             largest = float(value.nan_to_num().abs().max()) if value.is_floating_point() and value.numel() else 0.0
-            torch.testing.assert_close(got[key], value, rtol=0, atol=1e-6 * largest, equal_nan=True, msg=key)
+            # products of other sizes are summed in another order, which depends on the processor
+            torch.testing.assert_close(got[key], value, rtol=0, atol=4e-6 * largest, equal_nan=True, msg=key)
 
 
 def test_a_chunk_is_computed_twice_alike_counted_once_and_not_kept() -> None:
@@ -133,6 +135,18 @@ def test_every_run_says_how_its_embeddings_lie_and_is_the_run_it_was(pictures, t
     before = pretrain(recipe, tiny, images, seed=1, log=quiet)
     rows = zip(done.history, before.history, strict=True)
     same(replace(done, history=[{name: row[name] for name in old} for row, old in rows]), before)
+
+
+def test_a_device_is_asked_for_the_spectrum_in_some_epochs(pictures, tiny, shrink, monkeypatch) -> None:
+    recipe, settings = shrink(methods.get("ring/moco")), tiny.override(epochs=12, lr=1e-6)
+    here = pretrain(recipe, settings, pictures(32), log=quiet)
+    assert all("effective_rank" in row for row in here.history)
+    monkeypatch.setattr(host, "TYPE", "none")
+    there = pretrain(recipe, settings, pictures(32), log=quiet)
+    assert [row["epoch"] for row in there.history if "effective_rank" in row] == [1, 10, 12]
+    alike = replace(pictures(32), items=torch.zeros(32, 3, 16, 16, dtype=torch.uint8))
+    collapsed = pretrain(recipe, settings.override(augmentation="none"), alike, log=quiet)
+    assert all({"collapsed", "effective_rank"} <= row.keys() for row in collapsed.history)
 
 
 def test_a_run_that_collapses_says_so_once_and_in_words(pictures, tiny, shrink) -> None:

@@ -16,6 +16,8 @@ from contrastlab.settings import Settings
 from contrastlab.train import learner
 from contrastlab.train.learner import Learner
 
+pytestmark = pytest.mark.usefixtures("branch")
+
 
 def slowly(row: Tensor, gone: set[int], first: int, last: int) -> list[int]:
     """Ranks by descending score, the lower index first among equals; in order of the index."""
@@ -38,7 +40,7 @@ def problems(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int]
 
 
 @given(problems(), st.sampled_from(["excluded", "ranked"]), st.booleans(), st.sampled_from([64, 2000, 2**29]))
-def test_both_ways_give_the_ranks_of_a_sort(problem, own_is, ban, kept) -> None:
+def test_both_ways_give_the_ranks_of_a_sort(branch, problem, own_is, ban, kept) -> None:
     queries, keys, own, banned, first, last = problem
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranks, "KEPT_BYTES", kept)
@@ -57,7 +59,12 @@ def test_both_ways_give_the_ranks_of_a_sort(problem, own_is, ban, kept) -> None:
     for r in range(len(queries)):
         gone = ({int(own[r])} if own_is == "excluded" else set()) | ({int(banned[r])} if ban else set())
         expected = slowly(logits[r], gone, first, last)
-        assert found[r].sort().values.tolist() == streamed[r].sort().values.tolist() == expected
+        for indices in (found[r].tolist(), streamed[r].tolist()):
+            if branch == "host":  # elsewhere any of the keys that tie at an edge may be inside
+                assert sorted(indices) == expected
+            assert len(set(indices)) == last - first
+            assert not gone & set(indices)
+            assert torch.equal(logits[r, indices].sort().values, logits[r, expected].sort().values)
         for read in all_of_it:
             values = read[r][read[r] > ABSENT].sort().values
             assert torch.equal(values, logits[r, expected].sort().values)
@@ -114,14 +121,14 @@ def test_logits_of_stored_keys_and_their_gradient_are_those_of_autograd(absent: 
 
 
 @pytest.mark.parametrize("part", [Every(), Ring(10, 90, k=None)], ids=["every", "most"])
-def test_most_keys_are_read_in_place_with_the_gradient_of_autograd(part) -> None:
+def test_most_keys_are_read_with_the_gradient_of_autograd_and_on_a_cpu_in_place(branch, part) -> None:
     generator = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(2, 3, generator=generator), torch.randn(30, 3, generator=generator)
     own = torch.tensor([4, 0])
 
     def choose(asked) -> Chosen:
         chosen = part.select(asked, BatchRandom(torch.Generator()), 0, 1)
-        assert chosen.indices is None
+        assert (chosen.indices is None) == (branch == "host" or part == Every())
         return chosen
 
     whole, stored = (lambda q: Candidates(q @ keys.T, own)), (lambda q: Stored(q, keys, own))

@@ -127,6 +127,19 @@ def test_a_list_has_titles_and_html_is_a_page(stored: Path, capsys) -> None:
         assert html.escape(line) in page
 
 
+def test_json_has_no_infinity_and_csv_has(capsys) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    words = ["claims", "--results", str(ROOT / "results")]
+    rows = json.loads(printed([*words, "--json"], capsys), parse_constant=refuse)
+    lines = list(csv.DictReader(io.StringIO(printed([*words, "--csv"], capsys))))
+    beyond = [row for row, line in zip(rows, lines, strict=True) if line["core_hours"] == "inf"]
+    assert len(beyond) > 100
+    assert {row["core_hours"] for row in beyond} == {None}
+    assert {row["verdict"] for row in beyond} <= {"open", "not run"}
+
+
 def test_claims_are_counted_and_grouped_and_one_seed_is_left_out(capsys) -> None:
     lines = list(csv.DictReader(io.StringIO(printed(["claims", "--results", str(ROOT / "results"), "--csv"], capsys))))
     *shown, last = printed(["claims", "--results", str(ROOT / "results")], capsys).splitlines()[1:]
@@ -147,3 +160,21 @@ def test_the_usual_folders_need_not_exist(arguments, tmp_path, monkeypatch, caps
     printed(arguments, capsys)
     (tmp_path / "results").write_text("no folder")
     printed(arguments, capsys)
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["claims"], ["show", "ring/table1"], ["methods"]], ids=str)
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_output_is_no_fault(arguments, closed, monkeypatch) -> None:
+    monkeypatch.setattr(sys, closed, None)
+    assert __main__.main(arguments) == 0
+
+
+@pytest.mark.parametrize("arguments", [
+    ["list"], ["claims"], ["claims", "--prices"], ["show", "ring/table1"], ["encoders"],
+], ids=str)  # fmt: skip
+def test_json_is_what_a_strict_reader_takes(arguments, capsys) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    text = printed([*arguments, "--json"], capsys)
+    assert isinstance(json.loads(text, parse_constant=refuse), list)

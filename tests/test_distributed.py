@@ -1,5 +1,6 @@
 """Two processes hold and compute what one process with the same global batch does."""
 
+import copy
 import os
 import tempfile
 from dataclasses import replace
@@ -10,15 +11,19 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules import batchnorm
 from torments import processes
 from torments.processes import BATCH, FEW, IMAGES, STEPS
 
 from contrastlab import keys, methods, negatives, positives
+from contrastlab.keys import stored
 from contrastlab.methods import Recipe
+from contrastlab.support import host
 from contrastlab.support.errors import ArgumentError
 from contrastlab.train import pretrain
-from contrastlab.views import Jigsaw, Split
+from contrastlab.views import Augmented, Jigsaw, Split
 from made_views import Sensors
 
 
@@ -82,11 +87,97 @@ def gathered(rank: int) -> dict[str, Tensor]:
     return {"both": both.detach(), "grad": mine.grad, "plain": keys.gather(mine), "world": torch.tensor(keys.world())}
 
 
+def scattered_sum(output: Tensor, every: Tensor) -> None:
+    """``dist.reduce_scatter_tensor``, which gloo has not in every version."""
+    assert output.is_contiguous()
+    assert every.is_contiguous()
+    assert every.shape == (2 * output.shape[0], *output.shape[1:])
+    total = every.clone()
+    dist.all_reduce(total)
+    output.copy_(total[dist.get_rank() * len(output) :][: len(output)])
+
+
+def gathered_as_on_gpus(rank: int) -> dict[str, Tensor]:
+    """The same by the collectives of GPUs."""
+    alone = mock.patch.object(dist, "all_gather", side_effect=AssertionError("a list of tensors is gathered"))
+    with mock.patch.object(host, "TYPE", "none"), mock.patch.object(dist, "reduce_scatter_tensor", scattered_sum):
+        mine = (torch.arange(4.0).reshape(2, 2) + 10 * rank).requires_grad_()
+        with alone:
+            both = keys.gather_with_gradient(mine.T.T)
+            (both.T * torch.arange(1.0, 5.0) * (rank + 1)).sum().backward()
+    assert mine.grad is not None
+    return {"both": both.detach(), "grad": mine.grad}
+
+
+class OnGpu(Tensor):
+    """A CPU tensor that says it lies on a GPU."""
+
+    device = property(lambda self: torch.device("cuda", 0))
+
+
+class OneBatchNorm:
+    """What PyTorch's batch-norm of several GPUs computes: that of the gathered batch, on one process."""
+
+    calls = 0
+
+    @staticmethod
+    def apply(x, weight, bias, mean, variance, eps, momentum, group, count) -> Tensor:
+        OneBatchNorm.calls += 1
+        assert count == 2
+        assert group is dist.group.WORLD
+        every = keys.gather_with_gradient(x.as_subclass(Tensor))
+        out = F.batch_norm(every, mean, variance, weight, bias, True, momentum, eps)
+        return out.chunk(2)[dist.get_rank()]
+
+
+def synchronised(rank: int, norm: nn.Module, kind: type[Tensor]) -> dict[str, Tensor]:
+    """Outputs, gradients and statistics of a batch-norm of both processes in training, and its outputs after it."""
+    torch.manual_seed(rank)
+    x = torch.randn(6, 3, 2, 2).requires_grad_()
+    keys.synchronise(norm)
+    out = norm(x.as_subclass(kind)).as_subclass(Tensor)
+    (out * torch.arange(4.0).view(2, 2)).square().sum().backward()
+    norm.eval()
+    rest = norm(x.as_subclass(kind)).as_subclass(Tensor)
+    gradients = {f"gradient of {name}": p.grad for name, p in norm.named_parameters()}
+    return {"out": out.detach(), "x": x.grad, "rest": rest.detach(), **norm.state_dict(), **gradients}
+
+
+def batch_norms(rank: int) -> dict[str, dict[str, Tensor]]:
+    """The same norm by the code for CPUs and by PyTorch's for GPUs."""
+    torch.manual_seed(5)
+    cpu = nn.BatchNorm2d(3, momentum=0.3)
+    nn.init.normal_(cpu.weight)
+    gpu = copy.deepcopy(cpu)
+    found = {"cpu": synchronised(rank, cpu, Tensor)}
+    with mock.patch.object(batchnorm, "sync_batch_norm", OneBatchNorm):
+        found["gpu"] = synchronised(rank, gpu, OnGpu)
+    assert OneBatchNorm.calls == 1
+    return found
+
+
+def clustered(rank: int) -> dict[str, Tensor]:
+    """Seeds of the runs of k-means that this process computed, and the labels that it then has of all five runs."""
+    seeds = []
+
+    def kmeans(rows: Tensor, clusters: int, *, seed: int) -> Tensor:
+        seeds.append(seed)
+        return torch.full((len(rows), 1), 100 * rank + seed)
+
+    setup = keys.Setup(nn.ModuleList([nn.Identity()]), Augmented(), 4, 2, 3, torch.Generator(), k_means=(2, 5))
+    state = keys.BankState(setup, 0.5)
+    with mock.patch.object(stored, "kmeans", kmeans):
+        state.cluster(seed=10)
+    return {"seeds": torch.tensor(seeds), "labels": state.stores[0].labels}
+
+
 def process(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     every = {name: trained(name, rank, 2) for name in [*RECIPES, *CHUNKED]}
-    torch.save({"gathered": gathered(rank), **every}, f"{folder}/rank{rank}.pt")
+    every |= {"gathered": gathered(rank), "gathered as on GPUs": gathered_as_on_gpus(rank)}
+    every |= {"batch norms": batch_norms(rank), "clustered": clustered(rank)}
+    torch.save(every, f"{folder}/rank{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -141,7 +232,28 @@ def test_gathering_is_in_rank_order_and_gradients_return_summed(ranks) -> None:
         assert torch.equal(got["both"], expected)
         assert torch.equal(got["plain"], expected)
         # each process weighs row i by (i + 1) times its own (rank + 1): 1 + 2 in all
-        assert torch.equal(got["grad"], (3 * (torch.tensor([[1.0], [2.0]]) + 2 * rank)).expand(2, 2))
+        gradient = (3 * (torch.tensor([[1.0], [2.0]]) + 2 * rank)).expand(2, 2)
+        assert torch.equal(got["grad"], gradient)
+        assert torch.equal(other["gathered as on GPUs"]["both"], expected)
+        assert torch.equal(other["gathered as on GPUs"]["grad"], gradient)
+
+
+def test_each_process_clusters_its_share_of_the_runs_for_all(ranks) -> None:
+    assert [other["clustered"]["seeds"].tolist() for other in ranks] == [[10, 12, 14], [11, 13]]
+    for other in ranks:
+        assert other["clustered"]["labels"].tolist() == [[10, 111, 12, 113, 14]] * 4
+
+
+def test_on_gpus_batch_norm_of_all_processes_is_that_of_pytorch(ranks) -> None:
+    for other in ranks:
+        cpu, gpu = (other["batch norms"][place] for place in ("cpu", "gpu"))
+        assert cpu.keys() == gpu.keys()
+        assert int(gpu["num_batches_tracked"]) == 1
+        for name, value in cpu.items():
+            torch.testing.assert_close(gpu[name], value, rtol=1e-4, atol=1e-5, msg=lambda m, name=name: f"{name}: {m}")
+    one, two = (other["batch norms"]["gpu"] for other in ranks)
+    assert torch.equal(one["running_mean"], two["running_mean"])
+    assert not torch.equal(one["out"], two["out"])
 
 
 def test_a_batch_that_does_not_divide_among_the_processes_is_refused(pictures, tiny, monkeypatch) -> None:

@@ -1,5 +1,6 @@
 """The first page of a bug report says what is there, what is missing, and how to get it."""
 
+import json
 import os
 import platform
 import pwd
@@ -38,6 +39,16 @@ def test_versions_device_and_folders_are_named(tmp_path: Path, monkeypatch: pyte
     assert "can be written" in said["results"]
     assert "GiB free" in said["results"]
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_report_is_json_for_programs(tmp_path: Path, capsys) -> None:
+    assert __main__.main(["doctor", "--json", "--data-root", str(tmp_path), "--out", str(tmp_path)]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["python"] == platform.python_version()
+    assert said["data root"] == f"{tmp_path} (given), empty or not there"
+    for line in doctor.lines(tmp_path, tmp_path):
+        name, _, value = line.partition("  ")
+        assert not name or said[name].split(",")[0] == value.strip().split(",")[0]
 
 
 def test_a_user_without_a_home_has_a_report_and_a_cache_where_it_works(tmp_path, monkeypatch) -> None:

@@ -3,6 +3,9 @@
 import copy
 import importlib.util
 import json
+import math
+import os
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +19,9 @@ from contrastlab.pictures import foreign_networks as foreign
 from contrastlab.pictures.augmentations import augmentation
 from contrastlab.pictures.items import fingerprint
 from contrastlab.settings import LinearProbe, Settings
-from contrastlab.support.errors import ArgumentError, CorruptFileError, NotApplicableError
+from contrastlab.support.errors import ArgumentError, CorruptFileError, NonFiniteLossError, NotApplicableError
 from contrastlab.tables import exchange, report, results
+from contrastlab.train import checkpoint
 from made_runs import equal, generator, quiet, refused, unchanged
 
 needs_timm = pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed (extra vit)")
@@ -217,3 +221,121 @@ def test_a_hub_folder_is_whole_and_its_card_has_equation_data_and_numbers(traine
         (lambda: exchange.export(run.folder, "timm", tmp_path / "x"), NotApplicableError, "2 encoders and timm takes"),
         (lambda: exchange.export(single.folder, "torchvision", tmp_path / "x"), NotApplicableError, "stem=cifar"),
     )
+
+
+def own_names(seed: int, **changes: Tensor) -> dict[str, Tensor]:
+    return {**slim(seed).state_dict(), **changes}
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda w: {"model_state_dict": w, "epoch": 3, "optimizer_state_dict": {"state": {0: {"exp_avg": torch.zeros(2)}}}},
+    lambda w: {"net": w, "acc": 91.0},
+    lambda w: {"state_dict": w, "best_acc1": torch.tensor(71.0)},
+    lambda w: {"epoch": 1, "trainer": {"weights": w, "steps": torch.tensor(3)}},
+    lambda w: {f"module.backbone.{name}": value for name, value in w.items()},
+    lambda w: {"state_dict": {f"model.encoder.{name}": value for name, value in w.items()}},
+    lambda w: {f"online.backbone.{CHILDREN.index(n.partition('.')[0])}.{n.partition('.')[2]}": w[n] for n in w},
+], ids=["model_state_dict", "net", "scalar beside", "nested", "two prefixes", "two in one", "numbers"])  # fmt: skip
+def test_checkpoints_that_people_have_load(wrap, tmp_path) -> None:
+    theirs, ours = slim(1), slim(2)
+    torch.save(wrap(theirs.state_dict()), tmp_path / "weights.pth")
+    foreign.fill(ours, tmp_path / "weights.pth", "resnet18")
+    assert equal(theirs, ours)
+
+
+def test_a_checkpoint_that_holds_itself_is_read_once(tmp_path) -> None:
+    theirs, ours = slim(1), slim(2)
+    cyclic: dict[str, object] = {"weights": theirs.state_dict(), "epoch": 3}
+    cyclic["trainer"] = {"checkpoint": cyclic}
+    torch.save(cyclic, tmp_path / "weights.pth")
+    foreign.fill(ours, tmp_path / "weights.pth", "resnet18")
+    assert equal(theirs, ours)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda w: w * math.nan, "not finite in torch.float32"),
+    (lambda w: w + math.inf, "not finite"),
+    (lambda w: w.double() + 1e300, "not finite in torch.float32"),
+    (lambda w: w.to(torch.complex64), "torch.complex64"),
+    (lambda w: w.to(torch.int8), "torch.int8"),
+    (lambda w: w.to(torch.uint8), "torch.uint8"),
+    (lambda w: w.long(), "torch.int64"),
+    (lambda w: w > 0, "torch.bool"),
+    (lambda w: w.to("meta"), "device meta"),
+    (lambda w: w.to_sparse(), "torch.sparse_coo"),
+    (lambda w: torch.quantize_per_tensor(w, 0.1, 0, torch.qint8), "torch.qint8"),
+])  # fmt: skip
+def test_weights_that_are_no_finite_numbers_are_named(change, words, tmp_path) -> None:
+    whole = slim(1).state_dict()
+    torch.save({**whole, "layer1.0.conv1.weight": change(whole["layer1.0.conv1.weight"])}, tmp_path / "weights.pth")
+    ours = slim(2)
+    with pytest.raises(CorruptFileError, match=rf"weights.pth: layer1.0.conv1.weight is .*{words}.*accepted are dense"):
+        foreign.fill(ours, tmp_path / "weights.pth", "resnet18")
+    assert equal(ours, slim(2))
+
+
+def test_weights_of_another_kind_are_refused_with_what_the_file_has(tmp_path) -> None:
+    ours, path = slim(2), tmp_path / "weights.pth"
+
+    def saved(content: object) -> Callable[[], str]:
+        def fill() -> str:
+            torch.save(content, path)
+            return foreign.fill(ours, path, "resnet18")
+
+        return fill
+
+    variances = own_names(1)
+    variances["bn1.running_var"] = -variances["bn1.running_var"]
+    refused(
+        (saved(variances), CorruptFileError, "bn1.running_var is a negative variance"),
+        (saved({"a.b": torch.ones(2), "c": torch.ones(3)}), ArgumentError, "which has a.b, c: read as of"),
+        (saved({"args": Namespace(lr=0.1), "net": own_names(1)}), CorruptFileError,
+         r"an object of argparse.Namespace beside tensors; .*torch.save\(model.state_dict\(\)"),
+        (saved({"epoch": 3}), CorruptFileError, "no tensor is in it"),
+        (saved([1, 2]), CorruptFileError, "it is a list, not a dictionary"),
+        (saved(torch.ones(3)), CorruptFileError, "it is a Tensor, not a dictionary"),
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_a_pipe_is_never_waited_for(suffix, tmp_path) -> None:
+    pipe = tmp_path / f"weights{suffix}"
+    os.mkfifo(pipe)
+    run = tmp_path / "encoders" / "a"
+    run.mkdir(parents=True)
+    for name in ("encoder.safetensors", "run.json"):
+        os.mkfifo(run / name)
+    cell = tmp_path / "cells" / "digits" / "smoke" / "ring-ir-seed0-linear-00000000.json"
+    cell.parent.mkdir(parents=True)
+    os.mkfifo(cell)
+    refused(
+        (lambda: foreign.fill(slim(1), pipe, "resnet18"), CorruptFileError, "is no regular file"),
+        (lambda: encoders.load(run), CorruptFileError, "is no regular file"),
+        (lambda: checkpoint.read_run(run), CorruptFileError, "is no regular file"),
+        (lambda: results.find(tmp_path), CorruptFileError, "is no regular file"),
+    )
+
+
+class Overflowing(nn.Module):
+    """Features that are finite for a black picture only, as where weights are 1e38."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3)) * 1e38 * 1e38 if bool(x.any()) else x.mean((2, 3))
+
+
+@pytest.mark.parametrize("task", ["linear", "neighbours", "layers"])
+@pytest.mark.parametrize("solver", ["sgd", "lbfgs"])
+def test_features_that_are_not_finite_are_no_score(task, solver, shapes) -> None:
+    settings = FEW.override(linear=LinearProbe(solver=solver, features="pooled", epochs=1, batch_size=32))
+    network = slim(1) if task == "layers" else Overflowing()
+    if task == "layers":
+        with torch.no_grad():
+            network.conv1.weight.mul_(1e38)
+            network.bn1.weight.mul_(1e38)
+    with pytest.raises((ArgumentError, NonFiniteLossError), match="features.*finite|features finite"):
+        tasks.score(network, task, shapes, untrained=copy.deepcopy(network), settings=settings)
+
+
+def test_a_network_of_ones_own_is_called_by_its_class_unless_it_has_a_name(shapes) -> None:
+    assert tasks.score(Mean(), "linear", shapes, settings=FEW).encoder.method == f"foreign/{__name__}.Mean"

@@ -1,172 +1,109 @@
-"""benchmarks/gpu.py at toy size on a CPU: every part runs, and goes on where it stopped."""
+"""benchmarks/gpu.py at toy size on a CPU: every part appends its lines, and a failed measurement stops no other."""
 
-import importlib.metadata
 import importlib.util
-import itertools
 import json
-import math
 import sys
-import warnings
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gpu.py"
-FIELDS = {
-    "name", "value", "unit", "bar", "met", "repetitions", "warmup_s", "precision", "compile", "channels_last", "batch",
-    "images", "profile", "protocol", "peak_memory_bytes", "commit", "device", "driver", "torch", "cuda", "measured",
-}  # fmt: skip
+STORED = SCRIPT.parent / "results" / "gpu.jsonl"
 
-
-no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 spec = importlib.util.spec_from_file_location("gpu_script", SCRIPT)
 gpu = importlib.util.module_from_spec(spec)
 sys.modules["gpu_script"] = gpu  # dataclasses look their module up
 spec.loader.exec_module(gpu)
 
 
-def toy(out: Path, *parts: str) -> int:
-    options = ("--toy", "--device", "cpu", "--out", str(out), "--scratch", f"{out}-scratch")
-    return gpu.main([*parts, *options])
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def stored(out: Path, part: str) -> dict:
-    return json.loads((out / f"{part}.json").read_text())
+def toy(out: Path, *arguments: str) -> list[dict]:
+    assert gpu.main([*arguments, "--toy", "--device", "cpu", "--out", str(out)]) == 0
+    return lines(out)
 
 
-def lab(out: Path = Path()) -> object:
-    return gpu.Lab("cpu", out, out, out, True, None)
+def test_ten_recipes_are_compared_with_the_cpu(tmp_path):
+    measured = toy(tmp_path / "gpu.jsonl", "agree")
+    assert [line["case"] for line in measured] == list(gpu.AGREE)
+    for line in measured:
+        assert line["relative_loss"] == line["relative_weights"] == 0
+        assert line["machine"]["toy"] is True
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
-    """All parts, once."""
-    out = tmp_path_factory.mktemp("gpu") / "out"
-    toy(out, "all")
-    return out
+def test_a_difference_between_devices_is_measured(tmp_path, monkeypatch):
+    train = gpu.train_tiny
+    runs = []
+
+    def first_run_is_off(method, device):
+        runs.append(train(method, device))
+        if len(runs) == 1:
+            runs[0].history[0]["loss"] *= 1.5
+        return runs[-1]
+
+    monkeypatch.setattr(gpu, "train_tiny", first_run_is_off)
+    monkeypatch.setattr(gpu, "AGREE", ("ring/ir",))
+    (line,) = toy(tmp_path / "gpu.jsonl", "agree")
+    assert line["relative_loss"] == pytest.approx(0.5)
+    assert line["relative_weights"] == 0
 
 
-@pytest.mark.parametrize("part", [part.name for part in gpu.PARTS])
-def test_a_part_measures_all_its_rows(part, whole):
-    file = stored(whole, part)
-    assert (file["part"], file["toy"], file["left"], file["failed"]) == (part, True, [], {})
-    wanted = next(p for p in gpu.PARTS if p.name == part).rows(lab())
-    assert [row["name"] for row in file["rows"]] == [row.name for row in wanted]
-    for row in file["rows"]:
-        assert row.keys() >= FIELDS
-        assert math.isfinite(row["value"])
-        assert row["met"] is None, "a toy keeps no bar"
-        if row["repetitions"] is not None:
-            assert row["repetitions"]["min"] <= row["value"] <= row["repetitions"]["max"]
+def test_no_random_number_is_left_to_the_device():
+    generator = torch.Generator().manual_seed(0)
+    with gpu.DrawnOnHost():
+        drawn = torch.rand(3, generator=generator, device="meta")
+        filled = torch.empty(3).uniform_(generator=generator)
+    assert drawn.device.type == "meta"
+    again = torch.Generator().manual_seed(0)
+    torch.rand(3, generator=again)
+    assert torch.equal(filled, torch.rand(3, generator=again))
 
 
-def test_a_second_call_measures_nothing(whole, monkeypatch, capsys):
-    before = stored(whole, "epoch"), stored(whole, "simclr")
-    for name in ("pretrain", "record"):
-        monkeypatch.setattr(gpu, name, lambda *a, **k: pytest.fail("measured again"))
-    assert toy(whole, "epoch", "simclr") == 0
-    assert (stored(whole, "epoch"), stored(whole, "simclr")) == before
-    assert "all measured" in capsys.readouterr().out
+def test_steps_waits_and_kernels_have_a_line_for_every_case(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "CASES", gpu.CASES[1:3])
+    measured = toy(tmp_path / "gpu.jsonl", "steps", "waits", "kernels")
+    assert not [line for line in measured if "failed" in line]
+    names = [case.name for case in gpu.CASES]
+    by_part = {part: [line["case"] for line in measured if line["part"] == part] for part in gpu.PARTS}
+    assert by_part["steps"] == [*names, *names]
+    assert by_part["waits"] == by_part["kernels"] == names
+    for line in measured:
+        if line["part"] == "steps":
+            assert line["ms"] == sorted(line["blocks_ms"])[1] > 0
+        if line["part"] == "kernels":
+            assert len(line["kernels"]) == 15
 
 
-def test_an_interrupted_call_keeps_its_rows_and_is_continued(tmp_path, monkeypatch, capsys):
-    real = gpu.views
-
-    def interrupted(lab, sheet, *, name, size, batch):
-        if (name, size) == ("mocov2", 32):
-            raise KeyboardInterrupt
-        return real(lab, sheet, name=name, size=size, batch=batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(gpu, "views", interrupted)
-        assert toy(tmp_path, "views") == 130
-    first = stored(tmp_path, "views")
-    assert (len(first["rows"]), len(first["left"])) == (2, 4)
-    assert toy(tmp_path, "views") == 0
-    assert stored(tmp_path, "views")["rows"][:2] == first["rows"]
-    assert stored(tmp_path, "views")["left"] == []
+def test_simclr_is_trained_and_scored(tmp_path):
+    (line,) = toy(tmp_path / "gpu.jsonl", "simclr")
+    assert "failed" not in line
+    assert 0 <= line["knn"] <= 100
+    assert line["epochs"] == 2
 
 
-def test_a_row_that_fails_leaves_the_others(tmp_path, monkeypatch):
-    real = gpu.augmentation
-    with monkeypatch.context() as patch:
-        patch.setattr(gpu, "augmentation", lambda name, size: 1 / 0 if name == "mocov2" else real(name, size))
-        assert toy(tmp_path, "views") == 1
-    file = stored(tmp_path, "views")
-    assert len(file["rows"]) == 4
-    assert list(file["failed"]) == file["left"] == ["mocov2, 32 px to 32 px", "mocov2, 32 px to 224 px"]
-    assert "ZeroDivisionError" in file["failed"]["mocov2, 32 px to 32 px"]
-    assert toy(tmp_path, "views") == 0
-    assert stored(tmp_path, "views")["failed"] == {}
+def test_a_measurement_that_fails_is_a_line_and_the_next_one_runs(tmp_path, monkeypatch):
+    def fail(*_):
+        raise ValueError("no kernel")
+
+    monkeypatch.setattr(gpu, "CASES", gpu.CASES[1:2])
+    monkeypatch.setattr(gpu, "time_steps", fail)
+    measured = toy(tmp_path / "gpu.jsonl", "steps", "waits")
+    assert [line.get("failed") for line in measured] == ["ValueError: no kernel"] * 2 + [None]
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (["veiws", "--device", "cpu", "--out", "x"], "unknown part 'veiws'; did you mean views?"),
-    (["simclr", "views", "--device", "cpu", "--out", "x", "--data", "/nowhere"], "/nowhere/cifar10"),
-    (["views", "--device", "cpu"], "--out"),
-    (["--device", "cpu", "--out", "x"], "PART"),
-    pytest.param(["views", "--out", "."], "--device='cuda'", marks=no_gpu),
-])  # fmt: skip
-def test_refused_before_any_work(arguments, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert gpu.main(arguments) == 2
-    assert said in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_nothing_is_written(tmp_path, capsys):
+    assert gpu.main(["agree", "--out", str(tmp_path / "gpu.jsonl")]) == 2
+    assert "no GPU here" in capsys.readouterr().err
+    assert not (tmp_path / "gpu.jsonl").exists()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"rows": []}'])
-def test_a_strange_file_is_named(content, tmp_path, capsys):
-    (tmp_path / "views.json").write_text(content)
-    assert toy(tmp_path, "views") == 2
-    assert "views.json" in capsys.readouterr().err
-    assert (tmp_path / "views.json").read_text() == content
-
-
-def test_toy_rows_stay_apart_from_real_ones_and_the_list_needs_no_gpu(whole, capsys):
-    assert gpu.main(["views", "--device", "cpu", "--out", str(whole)]) == 2
-    assert "measured with --toy" in capsys.readouterr().err
-    assert gpu.main(["--list"]) == 0
-    text = capsys.readouterr().out
-    assert "an estimate from the bars" in text
-    assert all(part.name in text for part in gpu.PARTS)
-
-
-def test_seconds_per_epoch_are_those_of_blocks_or_of_whole_epochs(monkeypatch):
-    # a second passes between marks, which are two steps apart; the toy's epoch has four steps
-    tick = itertools.count()
-    monkeypatch.setattr(gpu.Lab, "mark", lambda self: float(next(tick)))
-    found = gpu.timed(lab(), None, case=gpu.IR, precision="32-true", speed=gpu.EAGER)
-    assert (found["value"], found["step_ms"], found["repetitions"]["spread"]) == (2.0, 500.0, 0.0)
-    assert next(tick) == 3
-    # whole epochs are whole
-    found = gpu.timed(lab(), None, case=gpu.SIMCLR, precision="32-true", speed=gpu.EAGER, whole=True)
-    assert (found["value"], found["steps"]) == (1.0, 8)
-
-
-def test_ratio_of_two_rows():
-    def row(value, low, high):
-        return {**dict.fromkeys(gpu.PLAIN), "value": value, "batch": 8, "repetitions": gpu.repeated([low, value, high])}
-
-    sheet = gpu.Sheet(Path(), "epoch", True, {"a": row(3.0, 2.0, 4.0), "b": row(2.0, 1.0, 2.5)})
-    found = gpu.ratio(lab(), sheet, over="a", under="b")
-    assert (found["value"], found["repetitions"]["min"], found["repetitions"]["max"]) == (1.5, 2.0 / 2.5, 4.0)
-    assert gpu.ratio(lab(), sheet, over="a", under="c") is None
-
-
-def test_bars():
-    bars = ((2.0, "<= 2.0"), (2.1, "<= 2.0"), (84, ">= 84"), (83, ">= 84"), (83, None))
-    assert [gpu.met(*each) for each in bars] == [True, False, True, False, None]
-
-
-def test_waits_are_counted_by_the_line_that_waits():
-    found: Counter[str] = Counter()
-    wait = "import warnings\nwarnings.warn('called a synchronizing CUDA operation')"
-    with gpu.listening(found):
-        for _ in range(3):
-            exec(compile(wait, str(gpu.PACKAGE / "learner.py"), "exec"))
-        warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
-        warnings.warn("something else", stacklevel=1)
-    lines = {line.partition(" ")[0]: count for line, count in found.items()}
-    assert lines == {"learner.py:2": 3, "outside": 1}
+def test_the_stored_lines_are_of_a_gpu():
+    stored = lines(STORED)
+    assert {line["part"] for line in stored} >= {"agree", "steps", "waits", "kernels"}
+    for line in stored:
+        assert line["machine"]["gpu"]
+        assert not line["machine"]["toy"]

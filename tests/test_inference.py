@@ -112,12 +112,12 @@ def test_verdicts_of_an_interval_and_a_claim() -> None:
     def said(low: float, high: float, p: float, p_large: float, sign: float) -> tuple[str, float | None]:
         return verdict(Look(8, Difference((low + high) / 2, (high - low) / 2, p), p, p_large), p, p_large, sign)
 
-    assert said(-0.5, 0.9, 0.5, 0.01, 1) == ("no difference larger than", pytest.approx(0.9))
-    assert said(-1.1, 0.2, 0.5, 0.05, -1) == ("no difference larger than", pytest.approx(1.1))
+    assert said(-0.5, 0.9, 0.5, 0.01, 1) == ("not of the published size", pytest.approx(0.9))
+    assert said(-1.1, 0.2, 0.5, 0.05, -1) == ("not of the published size", pytest.approx(1.1))
     assert said(-0.5, 0.9, 0.5, 0.051, 1) == ("open", None)
     assert said(0.1, 0.9, 0.05, 0.001, 1) == ("same sign", None)
     assert said(0.1, 0.9, 0.05, 1.0, -1) == ("opposite sign", None)
-    assert said(0.1, 0.9, 0.001, 0.01, 0) == ("no difference larger than", pytest.approx(0.9))
+    assert said(0.1, 0.9, 0.001, 0.01, 0) == ("no difference, as claimed", pytest.approx(0.9))
     assert said(2.5, 3.5, 0.01, 1.0, 0) == ("difference where none is claimed", None)
     assert said(2.5, 3.5, 0.06, 1.0, 0) == ("open", None)
 
@@ -137,6 +137,6 @@ def test_looking_three_times_keeps_its_promise(truth: float) -> None:
         plain = [any(inference.paired(row[:n].tolist()).p <= 0.05 for n in LOOKS) for row in draws]
         assert np.mean(plain) > 0.07
     if truth == published:
-        small = [e.verdict == "no difference larger than" for e in ends]
+        small = [e.verdict == "not of the published size" for e in ends]
         assert np.mean(small) < 0.05 + 3 * error
     assert {e.at.seeds for e in ends} <= set(LOOKS)

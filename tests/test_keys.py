@@ -164,6 +164,32 @@ def test_k_means_separates_clear_blobs_and_depends_on_its_seed_only(run) -> None
     assert torch.equal(torch.cdist(keys, centres).argmin(1), labels)
 
 
+def slow_k_means(keys: Tensor, clusters: int, iterations: int, seed: int) -> list[int]:
+    """Lloyd's algorithm key by key; a centre that has lost all its keys stays where it is."""
+    start = torch.randperm(len(keys), generator=generator(seed))[:clusters]
+    centres = [keys[i] for i in start.tolist()]
+    labels: list[int] = []
+    for _ in range(iterations + 1):
+        labels = []
+        for key in keys:
+            distances = [float((key - centre).square().sum()) for centre in centres]
+            labels.append(distances.index(min(distances)))
+        for cluster in range(clusters):
+            own = [key for key, label in zip(keys, labels, strict=True) if label == cluster]
+            if own:
+                centres[cluster] = torch.stack(own).mean(0)
+    return labels
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_k_means_on_a_device_is_that_of_loops(seed: int) -> None:
+    # more clusters than there are groups of keys: some have a single key, and where keys repeat some have none
+    keys = torch.randn(12, 3, generator=generator(4))
+    keys = torch.cat([keys, keys[:8]])
+    for count in (2, 5, 16):
+        assert clusters._lloyd(keys, count, 3, seed).tolist() == slow_k_means(keys, count, 3, seed)
+
+
 def test_runs_are_columns_with_seeds_and_clusters_may_be_as_many_as_keys() -> None:
     keys = F.normalize(torch.randn(100, 4, generator=generator(3)), dim=1)
     labels = clusters.kmeans(keys, 5, 3, seed=7)

@@ -22,6 +22,8 @@ from contrastlab.support.errors import ArgumentError
 
 Table = list[list[int]]
 
+pytestmark = pytest.mark.usefixtures("branch")
+
 
 def draws(seed: int = 0, first: int = 0, rows: int | None = None) -> BatchRandom:
     return BatchRandom(torch.Generator().manual_seed(seed), first, rows)

@@ -12,7 +12,7 @@ import pytest
 from contrastlab import data, methods, papers
 from contrastlab.pictures.augmentations import AUGMENTATIONS, augmentation
 from contrastlab.settings import Settings
-from contrastlab.support.errors import NotApplicableError
+from contrastlab.support.errors import ArgumentError, NotApplicableError
 from contrastlab.views import Channels, Split
 
 PLANS = papers.plans()
@@ -325,3 +325,25 @@ def test_the_full_graph_of_pictures_without_depth_is_that_of_their_two_channels(
             for dataset, channels in (("camvid", ("L", "ab")), ("rooms", ("L", "ab", "depth", "normal"))):
                 made = recipe.override(plan.settings(dataset, name, profile).overrides)
                 assert made.views == Channels(channels, "full")
+
+
+@pytest.mark.parametrize(("paper", "table"), papers.plans())
+def test_a_protocol_in_bfloat16_differs_in_precision_alone(paper, table) -> None:
+    plan = papers.plan(paper, table)
+    for dataset in plan.datasets or ("shapes",):
+        for method in plan.rows:
+            printed = plan.settings(dataset, method, "paper")
+            assert plan.settings(dataset, method, "paper-bf16") == printed.override(precision="bf16-mixed")
+
+
+def test_precision_is_one_of_a_run_and_part_of_its_setup() -> None:
+    plan = papers.plan("ring", 1)
+    (column,) = plan.select("cifar10").values()
+    mixed = plan.with_precision("bf16-mixed")
+    assert plan.with_precision(None) == plan
+    assert mixed.settings("cifar10", "ir", "smoke").precision == "bf16-mixed"
+    assert mixed.setup(column, "ir", "paper") == plan.setup(column, "ir", "paper-bf16")
+    assert mixed.setup(column, "ir", "paper") != plan.setup(column, "ir", "paper")
+    with pytest.raises(ArgumentError, match="precision='16': accepted is None, 32-true, bf16-mixed or auto"):
+        plan.with_precision("16")
+    assert [papers.is_paper(name) for name in ("paper", "paper-bf16", "laptop", "regime")] == [True, True, False, False]

@@ -568,3 +568,13 @@ def test_fabric_warns_and_says_nothing_else(capfd, caplog, monkeypatch) -> None:
         assert "look here" in capfd.readouterr().err
     finally:
         logger.setLevel(level)
+
+
+def test_a_queue_that_holds_every_picture_many_times_says_so(pictures, tiny, shrink) -> None:
+    said: list[str] = []
+    few: list[str] = []
+    recipe = shrink(methods.get("ring/moco")).override({"keys.size": 4096})
+    pretrain(recipe, tiny.override(epochs=1), pictures(32), log=said.append)
+    assert any("the queue of 4096 keys comes to hold 128 copies of each of 32 items" in line for line in said)
+    pretrain(shrink(methods.get("ring/moco")), tiny.override(epochs=1), pictures(32), log=few.append)
+    assert not any("copies" in line for line in few)

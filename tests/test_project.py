@@ -13,7 +13,9 @@ import pytest
 import readme
 import yaml
 
+from contrastbook.evidence import claims
 from contrastlab import data
+from contrastlab.tables import results
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -100,6 +102,15 @@ def test_readme_opens_with_the_two_commands_and_the_toc_lists_what_exists() -> N
         assert [path for path in ROOT.glob(f"{page}.*") if path.suffix in {".md", ".ipynb"}], page
     assert {f"nbs/{path.stem}" for path in NOTEBOOKS} <= listed
     assert all(path.with_suffix(".py").exists() for path in NOTEBOOKS)
+
+
+def test_readme_shows_the_first_metric_of_a_claim_whatever_the_others_say() -> None:
+    lines = claims.frame(results.find([ROOT / "results"]))
+    first = lines.drop_duplicates(["paper", "table", "claim", "dataset", "profile"]).to_dict("records")
+    shown = [row.split(" | ")[0].removeprefix("| ") for row in readme.decided().splitlines()[2:]]
+    names = {f"{claims.table_of(line)}: {line['claim']}, {claims.column_of(line)}" for line in first}
+    assert len(shown) > 5
+    assert {name.rpartition(", ")[0] for name in shown} <= names
 
 
 def test_readme_python_examples_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

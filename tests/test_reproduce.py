@@ -515,6 +515,11 @@ def test_a_run_of_one_s_own_needs_no_fabric_and_embeds_pictures_of_its_kind_only
     for same in (files, [str(path) for path in files], str(files[0].parent), opened):
         assert torch.equal(tables.embed(made.folder, same), expected)
     torch.testing.assert_close(tables.embed(made.folder, files[0]), expected[:1])
+    for path, name in zip(files, ("train/a/1.png", "test/a/2.png", "3.png"), strict=True):
+        (tmp_path / "laid out" / name).parent.mkdir(parents=True, exist_ok=True)
+        path.rename(tmp_path / "laid out" / name)
+    assert data.pictures_in(tmp_path / "laid out") == ("3.png", "test/a/2.png", "train/a/1.png")
+    assert torch.equal(tables.embed(made.folder, tmp_path / "laid out"), expected.flip(0))
     for other in (TensorDataset(pictures), [], [1]):
         with pytest.raises(ArgumentError, match="^images='.*accepted is a uint8 tensor .*, a folder, paths or Pillow"):
             tables.embed(made.folder, other)

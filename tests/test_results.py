@@ -168,6 +168,22 @@ def test_provenance_names_code_and_machine(monkeypatch: pytest.MonkeyPatch) -> N
     assert (bare["git_commit"], bare["git_dirty"]) == (None, None)
 
 
+def test_provenance_of_a_gpu_says_what_float32_means_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    switches = ("tf32_products", "tf32_convolutions", "cudnn_benchmark")
+    assert [results.provenance("cpu")[name] for name in switches] == [None] * 3
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "pretended")
+    matmul = torch.backends.cuda.matmul.allow_tf32
+    try:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False):
+            assert [results.provenance("cuda")[name] for name in switches] == [True, False, False]
+        torch.backends.cuda.matmul.allow_tf32 = False
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
+            assert [results.provenance("cuda")[name] for name in switches] == [False, True, True]
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = matmul
+
+
 def test_a_hash_leaves_out_what_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings(knn_every=3).identity() == Settings().identity()
     assert Settings(knn_every=3, schedule="plateau").identity() != Settings(schedule="plateau").identity()

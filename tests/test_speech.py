@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from contrastlab.tasks import Setting, Transfer
 from scipy import stats
 
 from contrastbook.made import TASKS, voices
@@ -32,6 +31,7 @@ from contrastlab.support.errors import (
     NotApplicableError,
     StorageError,
 )
+from contrastlab.tasks import Setting, Transfer
 from contrastlab.train import pretrain
 from contrastlab.views import Augmented
 from made_runs import equal, generator, quiet, refused, resumed
@@ -223,9 +223,11 @@ def test_a_users_own_sounds(tmp_path, deny) -> None:
     assert made.train.items.shape[1] == 1600
     assert papers.plan("ring", "5c").select(f"waves:{tmp_path}")
     (tmp_path / "loose.wav").write_bytes(pcm(np.zeros(100), 16000, 2))  # silence is a sound
-    assert not data.load(f"waves:{tmp_path}").labelled
+    beside = data.load(f"waves:{tmp_path}")
+    assert (len(beside.pretrain), len(beside.train), len(beside.test)) == (9, 8, 2)  # without a class, as of pictures
     (tmp_path / "none").mkdir()
-    for path, words in (("none", "no .flac, .ogg, .wav file below"), ("nowhere", "is not a folder")):
+    nothing = r"no sound under .*none \(looked for .flac .ogg .wav\)"
+    for path, words in (("none", nothing), ("nowhere", "is not a folder")):
         with pytest.raises(MissingDataError, match=words):
             data.load(f"waves:{tmp_path / path}")
     deny("scandir", tmp_path / "dog")  # no missing class

@@ -1,33 +1,30 @@
-"""Switches of speed change no loss, and no step of a GPU makes the host wait."""
+"""Switches of speed change no loss, and no step of a GPU, where there is one, makes the host wait."""
 
 import dataclasses
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 from torch._dynamo.utils import counters
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from contrastlab import __main__ as command
 from contrastlab import methods, tables
 from contrastlab.data import ImageSet
 from contrastlab.pictures import loading
 from contrastlab.support.errors import ArgumentError
+from contrastlab.tables import results
 from contrastlab.train import Speed, loop, pretrain
 from contrastlab.train.learner import Learner
-from made_runs import quiet
+from made_runs import LOCAL, quiet
 from test_pretrain import Streamed
 
 PLAIN = Speed(channels_last=False, fused=False, compile=False, workers=0)
@@ -139,6 +136,30 @@ def test_every_switch_is_tested_here_and_reached_from_the_command_line(monkeypat
     assert seen == [Speed(), Speed(channels_last=False, fused=False, compile=True, workers=3)]
 
 
+def test_the_command_line_chooses_the_precision(monkeypatch, capsys) -> None:
+    seen: list[str | None] = []
+
+    def table(*args, precision: str | None, **options):
+        seen.append(precision)
+        raise ArgumentError("enough")
+
+    monkeypatch.setattr(tables, "table", table)
+    for given in ([], ["--precision", "bf16-mixed"], ["--precision", "half"]):
+        assert command.main(["run", "ring/table1", *given]) == 2
+    assert seen == [None, "bf16-mixed"]
+    assert "precision='half': accepted is None, 32-true, bf16-mixed or auto" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("few")
+def test_a_table_in_another_precision_has_results_of_its_own(tmp_path) -> None:
+    options = {**LOCAL, "rows": "ir", "out_dir": tmp_path, "log": quiet}
+    for precision, expected in ((None, "32-true"), ("bf16-mixed", "bf16-mixed")):
+        made = tables.table("ring", 1, "digits", precision=precision, **options)
+        (row,) = [row for row in made.rows if row.measured]
+        assert row.precision == expected
+    assert {result.precision for result in results.find([tmp_path])} == {"32-true", "bf16-mixed"}
+
+
 def test_a_command_imports_only_what_it_uses() -> None:
     """Importing these takes longer than the command itself."""
     code = """
@@ -159,76 +180,6 @@ assert not extras & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert done.returncode == 0, done.stderr
-
-
-class NoWaiting(TorchDispatchMode):
-    """Refuses copies between host and device for which the host waits."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        places = {t.device.type for t in tree_leaves((args, kwargs, out)) if isinstance(t, Tensor)}
-        copies = func.overloadpacket in (torch.ops.aten._to_copy, torch.ops.aten.copy_)
-        if copies and places == {"cpu", "cuda"} and not (kwargs or {}).get("non_blocking"):
-            raise RuntimeError(f"the host waits for {func}")
-        return out
-
-
-class Imagined(SimpleNamespace):
-    """48 pictures on a GPU that is not there."""
-
-    resident, classes, channels, name, modality = True, ("a", "b"), 3, "imagined", "image"
-
-    def __len__(self) -> int:
-        return 48
-
-    def to(self, device: object) -> "Imagined":
-        return self
-
-
-@pytest.mark.usefixtures("fake_gpu")
-@pytest.mark.parametrize("name", [
-    "ring/ir", "ring/iring", "ring/cmcring", "ring/mocoring", "ring/simclring", "vince/la", "vince/la_nce",
-    "vince/ir_nce", "vince/ball_sneigh_anneal", "vince/cave_lab_anneal", "jcl/jcl", "fmicl/kl", "fmicl/cosine_kl",
-    "fmicl/au", "fmicl/spectral", "fmicl/moco_v3", "ours/supervised",
-])  # fmt: skip
-def test_a_step_never_asks_a_gpu_for_a_value(name: str, tiny, shrink, monkeypatch) -> None:
-    # all but the backward pass and the optimiser's kernel, on a device without data: a look at a value is an error
-    recipe = shrink(methods.get(name)).override({"keys.shuffle_groups": 1})
-    learner = Learner(recipe, tiny, image_channels=3, images=48, classes=2, seed=0)
-    monkeypatch.setattr(nn.Module, "to", lambda self, *args, **options: self)
-    no_draws = {"views/0": None, "draws": torch.Generator(), "order": torch.Generator()}
-    monkeypatch.setattr(loop, "generator", lambda seed, purpose, *where: no_draws[purpose])
-    device = torch.device("cuda")
-
-    def backward(loss: Tensor) -> None:
-        for p in learner.network.parameters():
-            p.grad = torch.zeros_like(p)
-
-    optimiser = SimpleNamespace(step=lambda: None, zero_grad=lambda: None)
-    fabric = SimpleNamespace(
-        device=device, autocast=nullcontext, backward=backward, setup=lambda network, _: (network, optimiser)
-    )
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        for module in learner.modules():
-            for key, value in module._parameters.items():
-                if value is not None:
-                    new = torch.empty_like(value, device=device)
-                    module._parameters[key] = nn.Parameter(new, requires_grad=value.requires_grad)
-            for key, value in module._buffers.items():
-                module._buffers[key] = torch.empty_like(value, device=device)
-        images = Imagined(
-            items=torch.zeros(48, 3, 16, 16, dtype=torch.uint8, device=device), labels=torch.zeros(48).long()
-        )
-        order = torch.arange(48)
-        run = loop._Loop(recipe, tiny, learner, images, None, order, 3, 0, fabric, None, quiet, Speed())  # type: ignore[arg-type]
-        run.learner.train()
-        stream = run.batches()
-        run.train_step(*next(stream))
-        with NoWaiting():
-            run.train_step(*next(stream))
-            for look in (lambda: bool(run.bad < 0), lambda: run.sums.cpu(), lambda: torch.zeros(2).to(device)):
-                with pytest.raises((RuntimeError, DataDependentOutputException)):
-                    look()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torture
-from torments import cells, chaos, corrupt, disk, faults, finite, kill, processes
+from torments import cells, chaos, corrupt, disk, faults, fields, finite, kill, processes
 from torments.figures import Figures
 
 from contrastlab import keys, methods, tasks
@@ -206,3 +206,10 @@ def test_parts_run_where_no_file_system_can_be_mounted(tmp_path, monkeypatch) ->
     assert done.failures == []
     assert done.of == {"bounded files": 1}
     assert "only root" in done.skipped[0]
+
+
+def test_no_field_of_a_file_is_a_fault_of_this_package(tmp_path) -> None:
+    done = fields.run(120, 3, tmp_path, quiet)
+    assert done.failures == []
+    assert (done.tried, len(done.of)) == (120, 6)
+    assert done.refused > 40

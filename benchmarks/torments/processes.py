@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +157,6 @@ def small(name: str, world: int) -> Recipe:
 
 def _process(rank: int, world: int, folder: str, names: tuple[str, ...], batch: int) -> None:
     torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", category=FutureWarning, module="contrastlab.keys.base")
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
     kept = {}
     for name in names:

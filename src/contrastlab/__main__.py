@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import signal
 import sys
@@ -55,7 +56,9 @@ def _parser() -> argparse.ArgumentParser:  # noqa: PLR0915
     run.add_argument("--dataset", default="shapes", help="such as cifar10, shapes, folder:<path>, parquet:<path>")
     run.add_argument("--rows", default="all", help="row or rows, such as iring or ir,iring; default all")
     run.add_argument("--columns", default="all", help="columns by name, where the data set fills several")
-    run.add_argument("--profile", default="auto", help="auto, smoke, first, laptop, tuned, regime, pilot or paper")
+    profiles = "auto, smoke, first, laptop, tuned, regime, pilot, gpu, paper-bf16 or paper"
+    run.add_argument("--profile", default="auto", help=profiles)
+    run.add_argument("--precision", help="of the encoders: 32-true, bf16-mixed or auto; default: the profile's")
     run.add_argument("--seeds", default="0", help="seed or seeds, such as 0 or 0,1,2")
     run.add_argument("--jobs", default="auto", help="cells at a time; default all cores, or all GPUs")
     run.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
@@ -103,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:  # noqa: PLR0915
     check = add(_doctor, "print what this installation has, for a bug report")
     check.add_argument("--data", action="store_true", help="read every data set, which can take minutes")
     check.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
+    check.add_argument("--json", action="store_true", help="print JSON, a field for each line")
     scored = add(_score, "score an encoder from elsewhere, beside the same architecture untrained")
     scored.add_argument("task", help="such as linear or neighbours")
     scored.add_argument("--encoder", required=True, help="timm:<name>, torchvision:<name>, or a file of weights")
@@ -131,14 +135,27 @@ def _parser() -> argparse.ArgumentParser:  # noqa: PLR0915
     return parser
 
 
+def _open_closed_outputs() -> None:
+    """Give the process the outputs that its shell has closed; nobody reads them."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for as long as the process
+
+
+def _escape_what_no_terminal_has() -> None:
+    """Let a terminal whose encoding has no λ show its number, where it would raise an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 0, 2 (cannot be done as asked), 130 (Ctrl-C) or :data:`FAULT`."""
+    _open_closed_outputs()
     args, unrecognized = _parser().parse_known_args(arguments)
     if unrecognized:  # told by the command, whose help lists what it takes
         args.refuse(f"unrecognized arguments: {' '.join(unrecognized)}")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that has no λ shows its number
-            stream.reconfigure(errors="backslashreplace")
+    _escape_what_no_terminal_has()
     # a job that is asked to end stops after the step in hand, as for Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -163,6 +180,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "contrastlab.tables.recipes" in sys.modules:  # so that the next list needs no PyTorch
             sys.modules["contrastlab.tables.recipes"].keep()
     return 0
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.expanduser().resolve())
 
 
 def _explain(error: Exception) -> tuple[int, str]:
@@ -220,9 +241,16 @@ def _encoders(args: argparse.Namespace) -> None:
             "encoder": str(folder), "method": record["recipe"]["name"], "data": record["dataset"],
             "profile": ", ".join(sorted({profile for profile, _ in found})), "epochs": len(record["history"]),
             "seed": record["seed"], "score": ", ".join(score for _, score in found),
-            "date": str(datetime.fromtimestamp((folder / "run.json").stat().st_mtime).date()),
+            "date": _date(folder / "run.json"),
         })  # fmt: skip
     terminal.show(args, rows, rows)
+
+
+def _date(path: Path) -> str:
+    try:
+        return str(datetime.fromtimestamp(path.stat().st_mtime).date())
+    except (ValueError, OverflowError, OSError):  # a file system may say any time, such as the year 36,812
+        return "unknown"
 
 
 def _score(args: argparse.Namespace) -> None:
@@ -243,6 +271,10 @@ def _export(args: argparse.Namespace) -> None:
 def _doctor(args: argparse.Namespace) -> None:
     from contrastlab.support import doctor
 
+    if args.json:
+        facts = dict(doctor.facts(args.out, args.data_root, read_data=args.data))
+        print(json.dumps(facts, indent=1, ensure_ascii=False))
+        return
     for line in doctor.lines(args.out, args.data_root, read_data=args.data):
         print(line, flush=True)  # a data set that is read can take minutes
 
@@ -322,6 +354,7 @@ def _run(args: argparse.Namespace) -> None:
     plan = papers.plan(*papers.parse_target(args.table))  # what cannot be is refused before PyTorch is imported
     plan.select(args.dataset, args.columns)
     plan.resolve_all(args.rows)
+    plan.with_precision(args.precision)
     papers.parse_seeds(args.seeds)
     if args.profile != "auto":
         papers.choose_profile(args.profile, plan.profiles)
@@ -337,12 +370,17 @@ def _run(args: argparse.Namespace) -> None:
     if args.picture is not None:
         if args.picture.suffix not in (".png", ".svg", ".pdf"):
             raise reject("picture", str(args.picture), "a file that ends in .png, .svg or .pdf")
+        kind, _, place = args.dataset.partition(":")
+        read = kind in ("folder", "unlabelled") and place and args.picture.suffix == ".png"
+        if read and _lies_in(args.picture, Path(place)):
+            raise reject("picture", str(args.picture), f"a file outside {place}: it would be a picture of the set")
         files.make_folder(args.picture.parent)
     done = tables.table(
         plan.paper, plan.table, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile,
-        seeds=args.seeds, references_too=not args.no_references, jobs=args.jobs, cluster=cluster, out_dir=args.out,
-        data_root=args.data_root, accelerator=args.accelerator, devices=tables.parse_devices(args.devices),
-        num_nodes=args.num_nodes, strategy=args.strategy, resume=not args.fresh, max_minutes=args.max_minutes,
+        precision=args.precision, seeds=args.seeds, references_too=not args.no_references, jobs=args.jobs,
+        cluster=cluster, out_dir=args.out, data_root=args.data_root, accelerator=args.accelerator,
+        devices=tables.parse_devices(args.devices), num_nodes=args.num_nodes, strategy=args.strategy,
+        resume=not args.fresh, max_minutes=args.max_minutes,
         speed=Speed(**{each.name: getattr(args, each.name) for each in fields(Speed) if hasattr(args, each.name)}),
     )  # fmt: skip
     if tables.first_process():

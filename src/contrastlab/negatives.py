@@ -19,6 +19,7 @@ from contrastlab.scores.candidates import Chosen, Own, Pool
 from contrastlab.scores.choices import Part
 from contrastlab.scores.clusters import Clustered, same_cluster
 from contrastlab.scores.schedules import Percent
+from contrastlab.support import host
 from contrastlab.support.errors import check, check_choice, check_integer, is_integer, reject
 
 InnerOf = Literal["keys", "outer"]
@@ -38,8 +39,8 @@ class BatchRandom:
     rows: int | None = None  # of the global batch; None is one process
 
     def uniform(self, batch: int, count: int, device: torch.device) -> Tensor:
-        """``[batch, count]`` independent numbers in [0, 1), float64 on CPU, float32 elsewhere."""
-        dtype = torch.float64 if device.type == "cpu" else torch.float32
+        """``[batch, count]`` independent numbers in [0, 1), float64 on a CPU, float32 elsewhere."""
+        dtype = torch.float64 if host.holds(device) else torch.float32
         every = torch.rand(self.rows or batch, count, generator=self.generator, device=device, dtype=dtype)
         return every[self.first : self.first + batch]
 
@@ -121,13 +122,12 @@ class Uniform(Negatives):
         check_choice("own", self.own, ("excluded", "ranked"))
 
     def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
-        (rows, keys), device = candidates.shape, candidates.device
+        rows, device, left = candidates.shape[0], candidates.device, candidates.left(self.own)
         if candidates.banned is not None:
-            return draw(candidates, 0, candidates.left(self.own), self.own, self.k, draws)
+            return draw(candidates, 0, left, self.own, self.k, draws)
+        indices = draws.below(left, rows, self.k, device)
         if candidates.own is None or self.own == "ranked":
-            return Chosen(draws.below(keys, rows, self.k, device))
-        check(keys >= 2, "keys", keys, "at least 2, one of them not the query's own row")
-        indices = draws.below(keys - 1, rows, self.k, device)
+            return Chosen(indices)
         return Chosen(indices + (indices >= candidates.own[:, None]))
 
     @property

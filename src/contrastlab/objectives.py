@@ -11,17 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from contrastlab.scores import choices, divergences
 from contrastlab.scores.choices import Choices, Need, Part
 from contrastlab.scores.divergences import Divergence
-from contrastlab.support.errors import check_choice, check_flag, check_positive, is_integer, is_number, reject
+from contrastlab.support.errors import check, check_choice, check_flag, check_positive, is_integer, is_number, reject
+from contrastlab.support.tensors import check_floating, check_same, describe, is_floating, unit_rows
 
 ABSENT = -1e30
 """The logit of an absent entry, of weight 0 in every sum; finite, so that no gradient is ``-inf − -inf``."""
@@ -29,20 +30,21 @@ KAPPA = 2876934.2 / 1281167
 """κ of the released IR and LA code, about the mean of exp(s) over random unit vectors (d = 128, τ = 0.07)."""
 
 
+_SCORES = (torch.float32, torch.float64, torch.bfloat16)
+
+
 def check_scores(**values: object) -> None:
     """Reject what is no dense tensor of floating point that holds :data:`ABSENT`."""
     for name, given in values.items():
-        what = given.dtype if isinstance(given, Tensor) and given.layout == torch.strided else type(given).__name__
-        if what not in (torch.float32, torch.float64, torch.bfloat16):
-            accepted = f"float32, float64 or bfloat16, a dense tensor: an absent score of {ABSENT:g} is no float16"
-            raise reject(name, what, accepted)
+        accepted = f"float32, float64 or bfloat16, a dense tensor: an absent score of {ABSENT:g} is no float16"
+        check(is_floating(given, _SCORES), name, describe(given), accepted)
 
 
 def check_logits(own: Tensor, most: int = 1, **others: Tensor | None) -> None:
     """Reject ``own`` of more than ``most`` dimensions, and others that are not one row for each of its queries."""
     check_scores(own=own, **{name: given for name, given in others.items() if name == "negatives" or given is not None})
     # a [B, 1] or [1, K] would broadcast to a loss of other pairs
-    if not 1 <= own.dim() <= most:
+    if not 1 <= own.dim() <= most or not own.numel():
         accepted = "[B] or [B, M], positive logits" if most == 2 else "[B], a positive logit"
         raise reject("own", tuple(own.shape), f"a tensor of shape {accepted} for each query")
     for name, logits in others.items():
@@ -54,30 +56,51 @@ def check_logits(own: Tensor, most: int = 1, **others: Tensor | None) -> None:
 
 
 class _LogSumExp(torch.autograd.Function):
-    # keeps the exponentials, which torch.logsumexp computes again backward: two passes over [B, K] of a long queue
+    # Keeps the exponentials, which torch.logsumexp computes again backward: two passes over [B, K] of a long queue.
+    # They are an output, too, with a derivative of their own, so that a gradient of the gradient needs nothing else.
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor) -> Tensor:
+    def forward(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         top = logits.amax(1, keepdim=True)
         top = torch.where(top.isinf(), 0.0, top)
         weights = (logits - top).exp_()
         total = weights.sum(1)
-        ctx.save_for_backward(weights, total)
-        return total.log() + top[:, 0]
+        return total.log() + top[:, 0], weights, total
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, weights, total = output
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(weights, total)
+        ctx.save_for_forward(weights, total)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, of_weights: Tensor | None, of_total: Tensor | None) -> Tensor:
         weights, total = ctx.saved_tensors
-        # a row of -inf alone has no weight; a total that is NaN must stay so
-        return weights * torch.where(total == 0, 0.0, gradient / total)[:, None]
+        slope = weights.new_zeros(len(weights)) if of_total is None else of_total
+        if gradient is not None:
+            # a row of -inf alone has no weight; a total that is NaN must stay so
+            share = torch.where(total == 0, 0.0, gradient / total)
+            slope = share if of_total is None else slope + share
+        if of_weights is None:
+            return weights * slope[:, None]
+        return weights * (slope[:, None] + of_weights)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        weights, total = ctx.saved_tensors
+        moved = weights * tangent
+        moved_total = moved.sum(1)
+        return torch.where(total == 0, 0.0, moved_total / total), moved, moved_total
 
 
 def row_logsumexp(logits: Tensor) -> Tensor:
-    """``[B, K]`` → ``[B]``, once differentiable; ``-inf`` for no columns."""
-    if not logits.shape[1]:
+    """``[B, K]`` → ``[B]``; ``-inf`` for no columns."""
+    # a compiler fuses what the function of our own spares, and does not take one with forward-mode derivatives
+    if not logits.shape[1] or torch.compiler.is_compiling():
         return torch.logsumexp(logits, 1)
-    return _LogSumExp.apply(logits)
+    return _LogSumExp.apply(logits)[0]
 
 
 def _with_own(own: Tensor, others: Tensor) -> Tensor:
@@ -209,7 +232,8 @@ class Scores:
     @property
     def present(self) -> Tensor:
         """``[B, K]`` whether a negative is there."""
-        return self.negatives > ABSENT / 2
+        # NaN counts as there: a loss of what is not a number must not be one
+        return ~(self.negatives <= ABSENT / 2)
 
     def require_highest(self, objective: str) -> float:
         """``highest``, for an objective that reads distances from logits."""
@@ -332,7 +356,7 @@ class BinaryNCE(Objective):
         if self.kappa is not None:
             return count.log() + math.log(self.kappa)
         every = torch.cat([scores.own[:, None], scores.negatives], 1).detach()
-        return count.log() + torch.logsumexp(every.flatten(), 0) - (every > ABSENT / 2).sum().to(every.dtype).log()
+        return count.log() + torch.logsumexp(every.flatten(), 0) - (~(every <= ABSENT / 2)).sum().to(every.dtype).log()
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
         scores.require_one_positive("BinaryNCE")
@@ -413,23 +437,10 @@ class FMICL(_Pairwise):
                 f" f* or its slope is infinite from {end:.6g} on"
             )
             raise reject("similarity", self.similarity, accepted)
-        if self._overflows(reached):
+        # a compiler cannot take a gradient within a graph; a recipe is checked before it is compiled
+        if not torch.compiler.is_compiling() and _overflows(self, reached):
             accepted = f"a higher one with {self!r}: the loss of equal or orthogonal embeddings is no float32 number"
             raise reject("temperature", temperature, accepted)
-
-    def _overflows(self, reached: float) -> bool:
-        # whether float32 cannot hold the loss of equal or of orthogonal embeddings, or its slope in an embedding
-        weighed: tuple[tuple[float, Callable[[Tensor], Tensor]], ...]
-        if self.similarity == "cosine":
-            ends, weighed = torch.tensor([0.0, reached]), ((self.weight, self.f.conjugate),)
-        else:
-            ends = math.log(self.mu) + torch.tensor([-reached, 0.0])
-            weighed = ((1.0, self.f.derivative), (self.weight, self.f.composition))
-        ends.requires_grad_()
-        values = [(weight, function(ends)) for weight, function in weighed]
-        slopes = [torch.autograd.grad(value.sum(), ends)[0] * reached for _, value in values]
-        at_ends = [weight * torch.stack([value, s]) for (weight, value), s in zip(values, slopes, strict=True)]
-        return not bool(torch.stack(at_ends).isfinite().all())
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
         scores.require_pairs("FMICL")
@@ -449,6 +460,28 @@ class FMICL(_Pairwise):
             where = rf",\quad \log u=\log {self.mu:g}+s-\tfrac1\tau"
         mean = r"\tfrac{1}{|\mathcal N|}\sum_{n\in\mathcal N}"
         return rf"-{pair}+{self.weight:g}\,{mean}{other},\quad f(u)={self.f.latex}{where}"
+
+
+@lru_cache(maxsize=256)
+def _overflows(objective: FMICL, reached: float) -> bool:
+    # whether float32 cannot hold the loss of equal or of orthogonal embeddings, or its slope in an embedding
+    weighed: tuple[tuple[float, Callable[[Tensor], Tensor]], ...]
+    # a recipe is the same wherever it is made: under no_grad, in inference mode, on a device without numbers
+    with torch.inference_mode(False), torch.enable_grad():
+        place: dict[str, Any] = {"dtype": torch.float32, "device": "cpu", "requires_grad": True}
+        if objective.similarity == "cosine":
+            shift, start = 0.0, torch.tensor([0.0, reached], **place)
+            weighed = ((objective.weight, objective.f.conjugate),)
+        else:
+            shift, start = math.log(objective.mu), torch.tensor([-reached, 0.0], **place)
+            weighed = ((1.0, objective.f.derivative), (objective.weight, objective.f.composition))
+        for weight, function in weighed:
+            values = function(shift + start)
+            (slopes,) = torch.autograd.grad(values.sum(), start)
+            at_ends = weight * torch.stack([values, slopes * reached])
+            if not bool(at_ends.isfinite().all()):
+                return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -542,19 +575,35 @@ def from_views(z1: Tensor, z2: Tensor, objective: Objective | None = None, *, te
     """The loss of two views of the same items, as in SimCLR: a scalar, in nats with the default, :class:`InfoNCE`.
 
     Both views ask. The positive of an embedding is the other view of its item, its negatives are both views of all
-    other items. Embeddings are ``[B, D]``, one process's, and are divided by their length.
+    other items. Embeddings are ``[B, D]``, one process's, and are divided by their length. The loss is float64 for
+    float64 and float32 for any other precision, also inside ``torch.autocast``.
 
     >>> round(from_views(torch.eye(4), torch.eye(4), temperature=1.0).item(), 6) == round(math.log1p(6 / math.e), 6)
     True
     """
     shapes = [tuple(z.shape) if isinstance(z, Tensor) else z for z in (z1, z2)]
-    if not isinstance(z1, Tensor) or z1.dim() != 2 or shapes[0] != shapes[1] or len(z1) < 2:
-        raise reject("z1 and z2", shapes, "two tensors of one shape [B, D] with B > 1")
-    chosen = InfoNCE() if objective is None else objective
+    if not isinstance(z1, Tensor) or z1.dim() != 2 or shapes[0] != shapes[1] or len(z1) < 2 or not z1.shape[1]:
+        raise reject("z1 and z2", shapes, "two tensors of one shape [B, D] with B > 1 and D > 0")
+    check_floating(z1=z1, z2=z2)
+    check_same("device", z1=z1, z2=z2)
+    chosen: object = InfoNCE() if objective is None else objective
+    if not isinstance(chosen, Objective):
+        shown = describe(chosen) if isinstance(chosen, type) else chosen
+        raise reject("objective", shown, "None, or an object such as objectives.InfoNCE()")
     chosen.check(temperature)
-    z = F.normalize(torch.cat([z1, z2]).float(), dim=1)
-    logits, row = z @ z.T / temperature, torch.arange(len(z), device=z.device)
-    other = row.roll(len(z1))
-    negative = (row != row[:, None]) & (row != other[:, None])
-    scores = Scores(logits[row, other], logits[negative].view(len(z), -1), highest=1 / temperature)
-    return chosen.reduce(chosen(scores, chosen.offset(scores) if chosen.estimates_offset else None))
+    with torch.autocast(z1.device.type, enabled=False):
+        scores = _scores_of_views(z1, z2, temperature)
+        offset = chosen.offset(scores) if chosen.estimates_offset else None
+        return chosen.reduce(chosen(scores, offset))
+
+
+def _scores_of_views(z1: Tensor, z2: Tensor, temperature: float) -> Scores:
+    """All ``[2B, 2B]`` scores, with the query itself and its positive masked among the negatives."""
+    z = torch.cat([z1, z2])
+    z = unit_rows(z if z.dtype == torch.float64 else z.float())
+    batch, count = len(z1), len(z)
+    logits = z @ z.T / temperature
+    own = torch.cat([logits.diagonal(batch), logits.diagonal(-batch)])
+    row = torch.arange(count, device=z.device)
+    no_negative = (row[:, None] - row) % batch == 0
+    return Scores(own, logits.masked_fill(no_negative, ABSENT), count=count - 2, highest=1 / temperature)

@@ -69,6 +69,7 @@ def _default(of: Field[Any]) -> Any:
 
 def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], like: Any = None) -> Any:
     """The part or schedule that a description names; what it leaves out is as in a part ``like`` it."""
+    errors.check(isinstance(described, Mapping), kind, described, "a mapping with the name of a type")
     name = described.get("type", "")
     errors.check_name(f"type of {kind}", name, types)
     known = {each.name for each in fields(types[name])}

@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contrastlab.support.errors import ArgumentError, reject, unknown
 
+Precision = Literal["32-true", "bf16-mixed", "auto"]
+"""Of encoders; ``auto`` is bf16-mixed where the device has such instructions, else 32-true."""
+
 
 class FrozenModel(BaseModel):
     """Data that does not change and has no field unasked for, and no number that is infinite or none."""
@@ -206,7 +209,7 @@ class Settings(FrozenModel):
     patience: int = Field(10, ge=1, description="epochs without a better 1-NN accuracy before a plateau step")
     drops: int = Field(2, ge=0, description="how many plateau steps are taken at most")
     warmup_epochs: int = Field(0, ge=0)
-    precision: Literal["32-true", "bf16-mixed", "auto"] = "32-true"  # auto: bf16-mixed where it is fast
+    precision: Precision = "32-true"
     # method: choice.field -> value, applied where the recipe has such a choice and field
     overrides: dict[str, Any] = Field(default_factory=dict)
     # evaluation

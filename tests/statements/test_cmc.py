@@ -214,6 +214,14 @@ def weight(shared: tuple[int, ...], count: int, core: bool) -> int:
     return round(sum(information(p, i, j) for i, j in pairs) / math.log(2))
 
 
+def test_scores_of_the_full_graph_are_quadratic_in_the_views(stated):
+    full = {count: weight(tuple(range(count)), count, core=False) for count in range(2, 9)}
+    core = {count: weight(tuple(range(count)), count, core=True) for count in range(2, 9)}
+    assert list(core.values()) == [count - 1 for count in core]
+    assert set(np.diff(list(full.values()), 2).tolist()) == {1}  # of a quadratic, the second difference is constant
+    stated("cmc/section-3-3-combinatorial", four=full[4], eight=full[8], few=2**4, many=2**8)
+
+
 def test_what_views_share_counts_more_the_more_share_it_but_not_in_proportion(stated):
     full, core = ([weight(tuple(range(size)), 4, core) for size in (2, 3, 4)] for core in (False, True))
     assert (full, core) == ([1, 3, 6], [1, 2, 3])
@@ -334,3 +342,44 @@ def test_two_half_widths_are_half_of_one(stated):
     assert (round(pair), round(one)) == (printed["CMC"], printed["MoCo"])
     assert pair / one == pytest.approx(0.5, abs=0.01)
     stated("cmc/parameters-12-24", pair=pair, one=one)
+
+
+def test_elementwise_losses_do_not_see_what_elements_share(stated):
+    # two elements of ±1: alike where the bit v1 is 0, opposite where it is 1
+    law = {0: [(1, 1), (-1, -1)], 1: [(1, -1), (-1, 1)]}
+    columns = [*law[0], *law[1]]
+    joint = exact.Joint.of([[float(pair in law[bit]) + 1e-12 for pair in columns] for bit in (0, 1)])
+    assert joint.mutual_information == pytest.approx(math.log(2), abs=1e-9)
+    assert exact.info_nce(joint, joint.log_ratio, 4) > 0.5
+    grid = np.linspace(-1.5, 1.5, 61)
+    predictions = np.stack(np.meshgrid(grid, grid), 2).reshape(-1, 2)
+    for power in (1, 2):
+        losses = [
+            np.mean([(np.abs(predictions - np.array(pair)) ** power).sum(1) for pair in law[bit]], 0) for bit in (0, 1)
+        ]
+        np.testing.assert_allclose(losses[0], losses[1], atol=1e-14)
+    together = [np.mean([-2.0 * (predictions == np.array(pair)).all(1) for pair in law[bit]], 0) for bit in (0, 1)]
+    assert np.abs(together[0] - together[1]).max() >= 1  # a loss of both elements at once tells the bits apart
+    stated("cmc/section-3-1-independence", information=joint.mutual_information)
+
+
+def test_own_noise_costs_the_objective_nothing(stated):
+    bits, k = (-1, 1), 8
+    tau = 2 / math.log(9)  # the optimal critic of a bit with a tenth of errors
+    shared = exact.Joint.of([[0.45, 0.05], [0.05, 0.45]])
+    alone = exact.info_nce(shared, np.outer(bits, bits) / tau, k)
+    assert alone == pytest.approx(exact.info_nce(shared, shared.log_ratio, k), abs=EXACT)
+    symbols = list(product(bits, bits))  # the shared bit and an own one
+    table = [[shared.table[bits.index(s), bits.index(t)] / 4 for t, _ in symbols] for s, _ in symbols]
+    views = exact.Joint.of(table)
+    first = np.array([(s, own, 0) for s, own in symbols]) / math.sqrt(2)
+    second = np.array([(s, 0, own) for s, own in symbols]) / math.sqrt(2)
+    np.testing.assert_allclose(np.linalg.norm([*first, *second], axis=1), 1)
+    kept = exact.info_nce(views, first @ second.T / (tau / 2), k)
+    assert views.mutual_information == pytest.approx(shared.mutual_information, abs=EXACT)
+    assert kept == pytest.approx(exact.info_nce(views, views.log_ratio, k), abs=EXACT)
+    assert kept == pytest.approx(alone, abs=EXACT)
+    np.testing.assert_allclose(first[:, 1] * math.sqrt(2), [own for _, own in symbols])
+    spoilt = np.array([(s, own, 0) for s, own in symbols]) / math.sqrt(2)  # the own bits where cosines see them
+    assert exact.info_nce(views, first @ spoilt.T / (tau / 2), k) < alone - 0.05
+    stated("cmc/section-4-4-nuisance", kept=kept, alone=alone)

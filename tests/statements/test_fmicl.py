@@ -341,6 +341,52 @@ def test_the_conditionals_are_von_mises_fisher(kappa):
         np.testing.assert_allclose(conditional, area * law.pdf(points), rtol=1e-10)
 
 
+def steered(tilt: float, kappa: float, points: int = 720) -> tuple[np.ndarray, np.ndarray]:
+    """On the circle: x with density ∝ exp(tilt cos x), y von Mises around x. ``p[i, d]`` of x at i, y d steps on.
+
+    Also the squared distance at ``d`` steps.
+    """
+    angle = 2 * np.pi * np.arange(points) / points
+    p = np.exp(tilt * np.cos(angle))[:, None] * np.exp(kappa * np.cos(angle))[None]
+    return p / p.sum(), 2 - 2 * np.cos(angle)
+
+
+def by_distance(p: np.ndarray) -> np.ndarray:
+    """Average of log p over the positive pairs of each distance."""
+    return (p * np.log(p)).sum(0) / p.sum(0)
+
+
+def residual(values: np.ndarray, distance: np.ndarray) -> float:
+    line = np.polyfit(distance, values, 1)
+    return float(np.abs(values - np.polyval(line, distance)).max())
+
+
+@pytest.mark.parametrize("kappa", [0.5, 4.0])
+def test_log_density_that_is_linear_for_every_pair_is_the_kernel(kappa):
+    p, distance = steered(0.0, kappa)
+    assert residual(np.log(p).ravel(), np.broadcast_to(distance, p.shape).ravel()) < 1e-12
+    np.testing.assert_allclose(p.sum(1), 1 / len(p), rtol=1e-12)
+    np.testing.assert_allclose(p[0] / p[0, 0], np.exp(-distance * kappa / 2), rtol=1e-12)
+    tilted, distance = steered(0.3, kappa)
+    assert residual(np.log(tilted).ravel(), np.broadcast_to(distance, p.shape).ravel()) > 0.2
+
+
+def test_averages_at_one_distance_do_not_see_the_marginals(stated):
+    p, distance = steered(1.18, 4.0)
+    marginal = p.sum(1)
+    steps = np.arange(len(p))
+    of_y = np.array([p[steps, (y - steps) % len(p)].sum() for y in steps])
+    density_ratio = p / (marginal[:, None] * of_y[(steps[:, None] + steps[None]) % len(p)])
+    spread = density_ratio.max(0) / density_ratio.min(0)
+    assert residual(by_distance(p), distance) < 1e-13
+    assert marginal.max() / marginal.min() > 10
+    assert spread.min() > 3
+    assert residual(by_distance(p**1.5 / (p**1.5).sum()), distance) < 1e-12  # another such law, also linear
+    bent = p * np.exp(0.1 * distance**2)
+    assert residual(by_distance(bent / bent.sum()), distance) > 0.1  # what the averages do see
+    stated("fmicl/linear-log-density", marginal=marginal.max() / marginal.min(), ratio=spread.min())
+
+
 def weighted(divergence: Divergence, alpha: float) -> tuple[Callable, Callable, float]:
     """f_α, f_α* as Proposition 5 has it, and α f(1/α)."""
     at = alpha * float(divergence.f(torch.tensor(1 / alpha, dtype=torch.float64)))
@@ -969,3 +1015,7 @@ def test_what_table_3_prints_of_moco_v3_and_table_7_of_f_micl(stated):
     epochs, batch = int(settings["epoch"]), int(settings["N batch"])
     assert (moco, epochs, batch) == (73.2, 1000, 1024)
     stated("fmicl/moco-v3-base", moco=float(moco), epochs=epochs, batch=batch)
+
+
+def test_table_4_has_one_other_similarity():
+    assert set(papers.published("fmicl", 4)["row"]) == {"Gaussian", "Cosine"}

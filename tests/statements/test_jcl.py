@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import ive, logsumexp
+from torch.utils.flop_counter import FlopCounterMode
 
 from contrastbook.theory.joint import closed_form
 from contrastbook.theory.joint import positive_weight as weight
-from contrastlab import objectives, papers
+from contrastlab import methods, objectives, papers
 
 
 def loss(a, c):
@@ -307,6 +308,18 @@ def test_the_loss_falls_with_the_mean_and_rises_with_negatives_and_variance(draw
     assert closed(mean, variance + step, c, tau, scale) >= here - rounding
 
 
+def test_negatives_with_a_smaller_sum_at_temperature_one_may_have_a_larger_loss(stated):
+    tau, mean = 0.2, 0.5
+    before, after = np.zeros(2), np.array([-1.0, 0.4])  # q·k of two negatives
+    printed = [np.exp(similarities).sum() for similarities in (before, after)]
+    meant = [logsumexp(similarities / tau) for similarities in (before, after)]
+    losses = [float(closed(mean, 0.0, c, tau)) for c in meant]
+    assert printed[1] < printed[0]
+    assert meant[1] > meant[0]
+    assert losses[1] > losses[0] + 0.3
+    stated("jcl/monotone-negatives", sum_before=printed[0], sum_after=printed[1], before=losses[0], after=losses[1])
+
+
 @some
 @given(gaussians)
 def test_the_gap_to_the_limit_rises_with_the_variance(drawn):
@@ -529,4 +542,73 @@ def test_both_losses_are_functions_of_the_same_products(stated):
     own, others = torch.from_numpy(row[:5])[None], torch.from_numpy(row[5:])[None]
     one_by_one = np.mean([np.logaddexp(q @ key / 0.2, logsumexp(n @ q / 0.2)) - q @ key / 0.2 for key in k])
     assert float(objectives.multi_key_info_nce(own, others)) == pytest.approx(one_by_one, abs=1e-12)
-    stated("jcl/appendix-b-memory", products=row.size, extra=int(statistics(k)[1].size))
+    assert row.size == len(k) + len(n)
+
+
+def batch_of_pairs(q, keys, negatives, tau=0.2):
+    """Eq. 3 as a batch of NM pairs, from ``[N, d]`` queries, ``[N, M, d]`` keys and ``[K, d]`` negatives."""
+    repeated = q.repeat_interleave(keys.shape[1], 0)
+    own = torch.bmm(repeated[:, None], keys.flatten(0, 1)[:, :, None]).flatten() / tau
+    others = (repeated @ negatives.T / tau).logsumexp(1)
+    return (torch.logaddexp(own, others) - own).view(len(q), -1).mean(1)
+
+
+def one_query(q, keys, negatives, tau=0.2):
+    """Eq. 3 with the products of a query and its negatives computed once."""
+    own = torch.bmm(keys, q[:, :, None]).squeeze(2) / tau
+    others = (q @ negatives.T / tau).logsumexp(1)[:, None]
+    return (torch.logaddexp(own, others) - own).mean(1)
+
+
+def by_similarities(q, keys, negatives, tau=0.2, strength=4.0):
+    """Eq. 8 from the similarities of the query and its keys."""
+    own = torch.bmm(keys, q[:, :, None]).squeeze(2) / tau
+    others = (q @ negatives.T / tau).logsumexp(1)
+    mean = own.mean(1)
+    return torch.logaddexp(mean + strength / 2 * own.var(1, correction=0), others) - mean
+
+
+def algorithm_1(q, keys, negatives, tau=0.2, strength=4.0):
+    """Eq. 8 with the mean key and the covariance matrix, lines 7 to 10."""
+    mu = keys.mean(1)
+    centred = keys - mu[:, None]
+    sigma = torch.bmm(centred.mT, centred) / keys.shape[1]
+    mean = torch.bmm(mu[:, None], q[:, :, None]).flatten() / tau
+    form = torch.bmm(torch.bmm(q[:, None], sigma), q[:, :, None]).flatten() / tau**2
+    others = (q @ negatives.T / tau).logsumexp(1)
+    return torch.logaddexp(mean + strength / 2 * form, others) - mean
+
+
+def test_multiplications_of_the_vanilla_form_and_of_jcl_are_counted(stated):
+    images = [products(seed) for seed in range(8)]
+    q, keys = (torch.from_numpy(np.stack(parts)) for parts in list(zip(*images, strict=True))[:2])
+    negatives = torch.from_numpy(images[0][2])
+    ways = {"batch": batch_of_pairs, "shared": one_query, "joint": by_similarities, "listed": algorithm_1}
+    losses, counted = {}, {}
+    for name, way in ways.items():
+        with FlopCounterMode(display=False) as counter:
+            losses[name] = way(q, keys, negatives)
+        counted[name] = counter.get_total_flops() // 2  # a multiplication and an addition
+    torch.testing.assert_close(losses["batch"], losses["shared"], rtol=0, atol=1e-12)
+    torch.testing.assert_close(losses["joint"], losses["listed"], rtol=0, atol=1e-12)
+    (images, many, d), others = keys.shape, len(negatives)
+    assert counted["shared"] == counted["joint"] == images * (many + others) * d
+    assert counted["batch"] == images * many * (1 + others) * d
+    assert counted["listed"] > counted["batch"]
+    stated("jcl/appendix-b-memory", **counted)
+
+
+def test_an_epoch_of_jcl_encodes_three_times_the_views(stated):
+    plan, images = papers.plan("jcl", 1), 1_281_167
+    encoded = {}
+    for name in ("jcl", "moco_v2"):
+        recipe = methods.get(f"jcl/{name}")
+        settings = plan.settings("imagenet", f"jcl/{name}", "paper")
+        assert settings.lr / settings.batch_size == pytest.approx(0.03 / 256)  # the rate for each image
+        assert settings.batch_size == 2 * 256
+        encoded[name] = recipe.views.count * images / 1e6
+    jcl, moco = methods.get("jcl/jcl"), methods.get("jcl/moco_v2")
+    assert (jcl.keys, jcl.temperature) == (moco.keys, moco.temperature)
+    assert jcl.views.count == 1 + jcl.positives.count == 6
+    assert encoded["jcl"] == pytest.approx(3 * encoded["moco_v2"])
+    stated("jcl/follows-moco-v2", jcl=encoded["jcl"], moco=encoded["moco_v2"])

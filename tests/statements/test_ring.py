@@ -1,6 +1,7 @@
 """Statements of *Conditional Negative Sampling*, one test per claim or counterexample."""
 
 import math
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from draws import EXACT, SLACK, lively, many, one_by_one, problems, seeds, some, with_set
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
 
 from contrastbook import studies
 from contrastlab import negatives, objectives, papers
@@ -303,3 +305,46 @@ def test_traffic_signs_are_copied_at_random_and_not_by_track(stated):
     assert at_random > max(90, least - 1)
     assert max(by_track, official) < 50
     stated("ring/traffic-signs", at_random=at_random, by_track=by_track, official=official, least=least, most=most)
+
+
+def multiplications(work: Callable[[], torch.Tensor]) -> tuple[int, torch.Tensor]:
+    with FlopCounterMode(display=False) as counter:
+        out = work()
+    return counter.get_total_flops() // 2, out  # a multiplication and an addition
+
+
+def test_multiplications_of_a_ring_are_counted(stated):
+    generator = torch.Generator().manual_seed(0)
+    q, bank, queue = (torch.randn(n, 128, generator=generator, dtype=torch.float64) for n in (32, 5000, 8192))
+    drawn = torch.randint(5000, (32, 512), generator=generator)
+
+    def ir():
+        return torch.bmm(bank[drawn], q[:, :, None]).squeeze(2)
+
+    def iring():  # ranks from 1 to 10 %, and as many draws of them
+        ranked = (q @ bank.T).sort(1, descending=True).values[:, 50:500]
+        return ranked.gather(1, drawn % 450)
+
+    def moco():
+        return q @ queue.T
+
+    def mocoring():  # Algorithm 1 as meant
+        return (q @ queue.T).sort(1, descending=True).values[:, 82:819]
+
+    counted, scores = {}, {}
+    for work in (ir, iring, moco, mocoring):
+        counted[work.__name__], scores[work.__name__] = multiplications(work)
+    assert counted["mocoring"] == counted["moco"] == 32 * 8192 * 128
+    assert counted["iring"] == 32 * 5000 * 128 > counted["ir"] == 32 * 512 * 128
+    assert scores["iring"].shape == scores["ir"].shape
+    least, most = scores["mocoring"].min(1).values, scores["mocoring"].max(1).values
+    closer = (scores["moco"] > most[:, None]).sum(1)
+    farther = (scores["moco"] < least[:, None]).sum(1)
+    assert set(closer.tolist()) == {82}  # finding these ranks is what Ring adds
+    assert set(farther.tolist()) == {8192 - 819}
+    cost = papers.published("ring", "5a").pivot_table(index="row", columns="column", values="value")
+    more = {ours: cost.loc[ours] / cost.loc[base] for ours, base in (("IRing", "IR"), ("MoCoRing", "MoCo"))}
+    largest = max(more, key=lambda ours: more[ours].max())
+    assert largest == "MoCoRing"
+    assert more[largest].idxmax().startswith("CIFAR10")
+    stated("ring/one-multiplication", **counted, ratio=more[largest].max())

@@ -1,19 +1,22 @@
 """Statements of *On Mutual Information in Contrastive Learning*, one test per claim or counterexample."""
 
 import math
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from draws import EXACT, SLACK, Problem, above, joints, lively, many, one_by_one, problems, seeds, some, with_set
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrastbook.studies import vince_figure6
 from contrastlab import encoders, objectives, papers
 from contrastlab.domains.detection import network as detectors
 from contrastlab.information import exact
 from contrastlab.information.toys import JointGaussian
+from contrastlab.support import shipped
 
 logsumexp = np.logaddexp.reduce  # of a few numbers; scipy's takes a hundred times as long
 
@@ -509,3 +512,103 @@ def test_table_4_region_head(stated):
     assert 0 < share < 1
     assert not [name for name in filled if head.state_dict()[name].shape[-1:] == (1,) and "downsample" not in name]
     stated("vince/table-4-region-head", filled=len(filled), tensors=len(tensors), share=share)
+
+
+@many
+@given(problems(), st.integers(2, 5))
+def test_an_additive_critic_has_no_value(problem, k):
+    u, v = problem.critic[:, :1], problem.critic[:1]
+    value = exact.info_nce(problem.joint, u + v, k)
+    assert value <= SLACK
+    assert value == pytest.approx(exact.info_nce(problem.joint, np.zeros_like(u) + v, k), abs=1e-8)
+    assert exact.info_nce(problem.joint, u + np.zeros_like(v), k) == pytest.approx(0, abs=1e-8)
+
+
+def test_a_linear_layer_on_the_concatenation_is_additive_and_a_dot_product_is_best(stated):
+    joint, k = exact.Joint.of([[0.4, 0.1], [0.1, 0.4]]), 8
+    generator = torch.Generator().manual_seed(0)
+    one_hot = torch.eye(2, dtype=torch.float64)  # the richest representation of two symbols
+    pairs = torch.cat([one_hot.repeat_interleave(2, 0), one_hot.repeat(2, 1)], 1)
+    values = []
+    for number in range(400):
+        layer = torch.nn.Linear(4, 1, dtype=torch.float64)
+        with torch.no_grad():
+            layer.weight.normal_(0, (0.1, 0.3, 1.0, 3.0)[number % 4], generator=generator)
+            critic = layer(pairs).view(2, 2).numpy()
+        assert critic[0, 0] + critic[1, 1] == pytest.approx(critic[0, 1] + critic[1, 0], abs=EXACT)
+        values.append(exact.info_nce(joint, critic, k))
+    # a constant does not change InfoNCE, and makes the log ratio a matrix of dot products g(x)·g(y)
+    lengths, directions = np.linalg.eigh(joint.log_ratio + 1)
+    g = directions * np.sqrt(lengths)
+    dot = exact.info_nce(joint, g @ g.T, k)
+    assert dot == pytest.approx(exact.info_nce(joint, joint.log_ratio, k), abs=EXACT)
+    assert max(values) < 0 < dot
+    stated("vince/witness-expressivity", information=joint.mutual_information, dot=dot, best=max(values))
+
+
+def best_losses(order: tuple[int, ...], seen_by: list[tuple[int, ...]], tau: float = 0.2) -> float:
+    """Loss of IR per image and view on a circle, with the best embedding of every view.
+
+    Image ``i`` has the bank row at the ``order[i]``-th of equal steps; ``seen_by`` has the images of each view.
+    """
+    grid = np.linspace(0, 2 * np.pi, 1440, endpoint=False)
+    rows = 2 * np.pi * np.array(order) / len(order)
+    scores = np.cos(grid[:, None] - rows[None]) / tau
+    losses = logsumexp(scores, axis=1)[:, None] - scores
+    return sum(losses[:, list(images)].sum(1).min() for images in seen_by) / sum(map(len, seen_by))
+
+
+def test_collisions_break_the_invariance_and_unique_views_do_not(stated):
+    orders = list(permutations(range(4)))
+    unique = [best_losses(order, [(i,) for i in range(4) for _ in range(2)]) for order in orders]
+    assert np.ptp(unique) < EXACT
+    shared = [best_losses(order, [(i, (i + 1) % 4) for i in range(4)]) for order in orders]
+    ring = [all((order[i] - order[(i + 1) % 4]) % 4 in (1, 3) for i in range(4)) for order in orders]
+    near = {round(loss, 9) for loss, inside in zip(shared, ring, strict=True) if inside}
+    far = {round(loss, 9) for loss, inside in zip(shared, ring, strict=True) if not inside}
+    assert (len(near), len(far), sum(ring)) == (1, 1, 8)
+    assert max(near) < min(far) - 0.5
+    stated("vince/property-3", disjoint=unique[0], near=max(near), far=min(far))
+
+
+def test_stored_readings_of_figure_6(stated):
+    studies = vince_figure6.stored("paper", [shipped.folder("results")])
+    accuracy = []
+    for study in studies:
+        trained = pd.DataFrame([row for row in study.rows if row["encoder"] == "trained"])
+        assert any("no separation" in reason for reason in vince_figure6.peak(study.rows).missing)
+        accuracy.append(trained.pivot_table(index="seed", columns="eta", values="accuracy"))
+    assert {len(each) for each in accuracy} == {3}
+    peaks = [each.mean().idxmax() == 0.4 for each in accuracy]
+    unsteady = [each[0.4].min() < each[0.0].max() for each in accuracy]
+    best = max(each[0.4].mean() for each in accuracy)
+    assert best < 75
+    numbers = {"readings": len(accuracy), "peak": sum(map(int, peaks)), "unsteady": sum(map(int, unsteady))}
+    stated("vince/figure-6", **numbers, best=best)
+
+
+def posterior(cosine: float, items: int, negatives: int = 4096, tau: float = 0.07) -> float:
+    """That a key is the positive, as the released code of IR has it: Z = κN, noise 1/N."""
+    density = math.exp(cosine / tau) / (objectives.KAPPA * items)
+    return density / (density + negatives / items)
+
+
+def test_kappa_moves_no_gradient_of_the_softmax_and_meets_every_size_alike(stated):
+    scores = torch.from_numpy(np.random.default_rng(0).standard_normal((6, 40)) / 0.07)
+    gradients, losses = [], []
+    for kappa in (1.0, objectives.KAPPA):
+        leaf = scores.clone().requires_grad_()
+        loss = (math.log(kappa) + leaf.logsumexp(1) - leaf[:, 0]).mean()
+        gradients.append(torch.autograd.grad(loss, leaf)[0])
+        losses.append(loss.item())
+    assert losses[1] == pytest.approx(losses[0] + math.log(objectives.KAPPA), abs=EXACT)
+    assert (gradients[0] - gradients[1]).abs().max() < 1e-12
+    sizes = {"cifar": 50_000, "imagenet": 1_281_167}
+    small, large = (posterior(0.5, items) for items in sizes.values())
+    assert small == pytest.approx(large, rel=1e-12)
+    threshold = math.log(objectives.KAPPA * 4096)
+    assert small == pytest.approx(1 / (1 + math.exp(threshold - 0.5 / 0.07)), rel=1e-12)
+    one = torch.tensor([0.5 / 0.07], dtype=torch.float64)
+    none = torch.full((1, 1), -1e3, dtype=torch.float64)
+    assert objectives.binary_nce(one, none, threshold).item() == pytest.approx(-math.log(small), abs=EXACT)
+    stated("vince/kappa-unstable", kappa=objectives.KAPPA, small=small, large=large, **sizes)

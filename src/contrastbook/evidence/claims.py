@@ -261,8 +261,13 @@ def sentence(line: Mapping[Any, Any]) -> str:
     """The verdict of one line in words, such as ``open (2 of 8 seeds)`` or ``same sign, on rooms``."""
     verdict = str(line["verdict"])
     on = f", on {line['on'] or line['dataset']}" if line["stands_for"] else ""
-    if verdict == "no difference larger than":
-        return f"{verdict} {math.ceil(10 * line['bound']) / 10:.1f} {line['unit']}{on}"
+    if pd.notna(line["bound"]):
+        most = f"at most {math.ceil(10 * line['bound']) / 10:.1f} {line['unit']} either way{on}"
+        if line["claimed_sign"] == 0:
+            return f"{verdict}: {most}"
+        kind = "gain" if line["claimed_sign"] > 0 else "loss"
+        scale = "" if line["profile"] == "paper" else " at this scale"
+        return f"no {kind} of the published size{scale}: {most}"
     if verdict != "open":
         return verdict + on
     data = {line["dataset"], line["on"] or line["dataset"]} - STAND_INS.keys() if line["stands_for"] else ()
@@ -313,7 +318,7 @@ def forest(lines: pd.DataFrame) -> Figure:
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     dress(axes, f"difference ({', '.join(sorted({line['unit'] for line in shown})) or 'nothing has been run'})", "")
     key = "dot: measured, filled with a verdict   tick: a seed   diamond: published, triangle: its sign   [seeds]"
-    figure.suptitle(f"{key}\nOutside profile paper, only signs may be compared.", x=0.01, ha="left", fontsize="small")
+    figure.suptitle(f"{key}\nOutside profile paper, sizes may not be compared.", x=0.01, ha="left", fontsize="small")
     axes.grid(axis="x", color="0.9")
     axes.tick_params(axis="y", length=0)
     counts = "; ".join(f"{verdict}: {count}" for verdict, count in lines["verdict"].value_counts().items())

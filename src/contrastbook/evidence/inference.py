@@ -37,7 +37,10 @@ MARGIN = 1.0
 """A claim that there is no difference is met by one that is certainly smaller than this, in the metric's unit."""
 LEVEL = 0.05
 
-Verdict = Literal["same sign", "opposite sign", "difference where none is claimed", "no difference larger than", "open"]
+Verdict = Literal[
+    "same sign", "opposite sign", "difference where none is claimed", "not of the published size",
+    "no difference, as claimed", "open",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -200,14 +203,16 @@ def holm(p: Sequence[float]) -> list[float]:
 def verdict(at: Look, p: float, p_large: float, sign: float) -> tuple[Verdict, float | None]:
     """What may be said of a claim after a look.
 
-    *Same* or *opposite sign*: ``p`` is at most 0.05. *No difference larger than x*: ``p_large`` is; x is the end of the
-    interval that is further from 0. *Difference where none is claimed*: ``sign`` is 0, ``p`` at most 0.05, and the
-    difference may be larger than :data:`MARGIN`. *Open*: anything else. Both p-values are adjusted by :func:`holm`.
+    *Same* or *opposite sign*: ``p`` is at most 0.05. *Not of the published size*: ``p_large`` is, and a sign is
+    claimed; *no difference, as claimed*: ``p_large`` is, and ``sign`` is 0. With both stands the end of the interval
+    that is further from 0. *Difference where none is claimed*: ``sign`` is 0, ``p`` at most 0.05, and the difference
+    may be larger than :data:`MARGIN`. *Open*: anything else. Both p-values are adjusted by :func:`holm`.
     """
     if p <= LEVEL and sign:
         return ("same sign" if at.difference.mean * sign > 0 else "opposite sign"), None
     if p_large <= LEVEL:
-        return "no difference larger than", max(abs(at.difference.low), abs(at.difference.high))
+        bound = max(abs(at.difference.low), abs(at.difference.high))
+        return ("not of the published size" if sign else "no difference, as claimed"), bound
     return ("difference where none is claimed" if p <= LEVEL else "open"), None
 
 

@@ -22,7 +22,13 @@ from contrastlab.domains.text.data import load_sentences
 from contrastlab.pictures.items import Splits
 from contrastlab.pictures.limits import NO_UTF8, cache_folder, own_path
 from contrastlab.pictures.parquet import load_parquet
-from contrastlab.pictures.readers import TORCHVISION, load_digits, load_folder, load_published
+from contrastlab.pictures.readers import (
+    TORCHVISION,
+    load_digits,
+    load_folder,
+    load_pictures,
+    load_published,
+)
 from contrastlab.support import errors
 
 
@@ -86,7 +92,8 @@ def _own(modality: str, read: Callable[[str, str], Splits]) -> Source:
 
 
 OWN: Mapping[str, Source] = MappingProxyType({
-    "folder": _own("image", load_folder), "parquet": _own("image", load_parquet),
+    "folder": _own("image", load_folder), "unlabelled": _own("image", load_pictures),
+    "parquet": _own("image", load_parquet),
     "annotated": _own("annotated image", load_own), "sentences": _own("sentence", load_sentences),
     "waves": _own("waveform", load_waves),
 })  # fmt: skip
@@ -130,9 +137,10 @@ def load(
     """Loads a data set by name, one of :func:`names`.
 
     Published sets are rows of ``published.toml``; those that torchvision downloads (``cifar10``, ``mnist``, …) and
-    ``digits``, which is bundled, need no row. A user's own are ``folder:<path>`` of image files, ``parquet:<path>`` of
-    images, ``waves:<folder>``, ``sentences:<file>`` with a sentence a line, and ``annotated:<path>`` in COCO's, LVIS's
-    or VOC's form; their readers are in :data:`OWN`.
+    ``digits``, which is bundled, need no row. A user's own are ``folder:<path>`` of image files in a subfolder a class,
+    or ``unlabelled:<path>`` of all image files below it; ``parquet:<path>`` of images, ``waves:<folder>``,
+    ``sentences:<file>`` with a sentence a line, and ``annotated:<path>`` in COCO's, LVIS's or VOC's form; their readers
+    are in :data:`OWN`.
 
     Args:
         name: of the set, or ``<kind>:<path>``.
@@ -157,6 +165,8 @@ def load(
     for argument, n in (("n_train", n_train), ("n_test", n_test)):
         errors.check(n is None or errors.is_integer(n), argument, n, "an integer of at least 1, or None for all")
     source = _source(name)
+    if source is None and Path(name).is_dir():
+        raise errors.unknown("data set", name, (f"folder:{name}", f"unlabelled:{name}", f"waves:{name}"))
     if source is None:
         raise errors.unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
     request = Request(name, data_root(root), download, n_train, n_test, seed)

@@ -37,11 +37,13 @@ from contrastlab.negatives import BatchRandom, Negatives
 from contrastlab.objectives import ABSENT
 from contrastlab.scores.candidates import Candidates
 from contrastlab.scores.divergences import Divergence
-from contrastlab.support.errors import reject
+from contrastlab.support.errors import check, is_number, reject
+from contrastlab.support.tensors import check_floating
 
 
 def pairs(scores: Tensor) -> tuple[Tensor, Tensor]:
     """``[B, B]`` scores of x against y of a batch of at least 2 → ``[B]`` positives, ``[B, B − 1]`` negatives."""
+    check_floating(scores=scores)
     if scores.dim() != 2 or scores.shape[0] != scores.shape[1] or len(scores) < 2:
         raise reject("scores", tuple(scores.shape), "a square tensor of at least 2 × 2")
     size = len(scores)
@@ -49,12 +51,19 @@ def pairs(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _check_positives(positives: Tensor) -> None:
+    check_floating(positives=positives)
     if positives.dim() != 1 or not len(positives):
         raise reject("positives", tuple(positives.shape), "a tensor of shape [B] with B of at least 1")
 
 
+def _check_independents(independents: Tensor) -> None:
+    check_floating(independents=independents)
+    check(independents.numel(), "independents", tuple(independents.shape), "scores of at least one pair")
+
+
 def _check(positives: Tensor, negatives: Tensor) -> None:
     _check_positives(positives)
+    check_floating(negatives=negatives)
     if negatives.dim() != 2 or len(negatives) != len(positives) or not negatives.shape[1]:
         accepted = f"a tensor of shape [{len(positives)}, K - 1] with K of at least 2"
         raise reject("negatives", tuple(negatives.shape), accepted)
@@ -65,6 +74,7 @@ def _check(positives: Tensor, negatives: Tensor) -> None:
 def nwj(positives: Tensor, independents: Tensor) -> Tensor:
     """Nguyen–Wainwright–Jordan: ``mean f − mean exp(f − 1)`` (vince Lemma A.2)."""
     _check_positives(positives)
+    _check_independents(independents)
     return positives.mean() - (independents - 1).exp().mean()
 
 
@@ -75,6 +85,7 @@ def _log_mean_exp(values: Tensor) -> Tensor:
 def donsker_varadhan(positives: Tensor, independents: Tensor) -> Tensor:
     """``mean f − log mean exp f`` (fmicl Eq. 14). A bound in the population; on few samples it overshoots."""
     _check_positives(positives)
+    _check_independents(independents)
     return positives.mean() - _log_mean_exp(independents)
 
 
@@ -84,6 +95,9 @@ class Mine:
 
     rate: float = 0.01  #: weight of the newest batch in the running mean of ``exp f``, above 0 and up to 1
     log_mean: float | None = None  #: logarithm of that mean, the estimator's only state
+
+    def __post_init__(self) -> None:
+        check(is_number(self.rate) and 0 < self.rate <= 1, "rate", self.rate, "a number above 0 and up to 1")
 
     def __call__(self, positives: Tensor, independents: Tensor) -> Tensor:
         """The value of :func:`donsker_varadhan` on this batch, with the corrected gradient.
@@ -149,7 +163,7 @@ def _conditional(
     logits = candidates.logits
     _check(positives, logits)
     scores = candidates.read(region.select(candidates, BatchRandom(generator), 0, 1))
-    present = scores > ABSENT / 2
+    present = ~(scores <= ABSENT / 2)
     sizes = present.sum(1)
     if bool((sizes != sizes[0]).any()) or not int(sizes[0]):
         raise reject("region", region, "a region with the same number of negatives, at least 1, for every query")
@@ -185,6 +199,7 @@ def f_information(positives: Tensor, independents: Tensor, divergence: Divergenc
     The scores s lie in the domain of f*; a critic v of the log ratio gives ``s = divergence.derivative(v)``.
     """
     _check_positives(positives)
+    _check_independents(independents)
     check_scores(positives, divergence, "positives")
     check_scores(independents, divergence, "independents")
     return positives.mean() - divergence.conjugate(independents).mean()

@@ -7,16 +7,29 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.support.errors import NonFiniteLossError, check, reject
+from contrastlab.support.errors import (
+    NonFiniteLossError,
+    check,
+    check_integer,
+    check_positive,
+    is_integer,
+    is_number,
+    reject,
+)
+from contrastlab.support.tensors import check_rows, describe
 
 
 def mlp(sizes: Sequence[int]) -> nn.Sequential:
     """Linear layers with ReLU between them: ``mlp([2, 128, 128, 2])`` has three."""
+    accepted = "two widths or more, integers of at least 1, such as [2, 128, 2]"
+    check(len(sizes) >= 2 and all(is_integer(size) for size in sizes), "sizes", list(sizes), accepted)
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -65,14 +78,15 @@ def normal_scores(samples: Tensor) -> Callable[[Tensor], Tensor]:
     It is linear between neighbouring samples and grows as asinh beyond the outermost. It is increasing in each
     coordinate, hence invertible: the log ratio of pairs, and so their mutual information, is that of raw values.
     """
-    if samples.dim() != 2 or len(samples) < 2:
-        raise reject("samples", tuple(samples.shape), "a tensor of shape [N, p] with N of at least 2")
+    samples = _samples("samples", samples, torch.float64)
+    check(len(samples) >= 2, "samples", tuple(samples.shape), "a tensor of shape [N, p] with N of at least 2")
     knots = samples.double().T.sort(1).values.contiguous()
     count = knots.shape[1]
     scores = torch.special.ndtri((torch.arange(count, dtype=torch.float64) + 0.5) / count)
 
     def apply(values: Tensor) -> Tensor:
-        columns = values.double().T.contiguous()
+        columns = _samples("values", values, torch.float64).T.contiguous()
+        check(len(columns) == len(knots), "values", tuple(values.shape), f"rows of {len(knots)} columns, like samples")
         right = torch.searchsorted(knots, columns).clamp(1, count - 1)
         low, high = knots.gather(1, right - 1), knots.gather(1, right)
         share = (columns - low) / (high - low).clamp(min=torch.finfo(torch.float64).eps)
@@ -130,9 +144,34 @@ class Fit(Trace):
         return f"Fit({self.value:.4f} nats, best of {len(self.held_out)} epochs: {self.best})"
 
 
+def _samples(name: str, values: Any, dtype: torch.dtype) -> Tensor:
+    # samples [N, p] of whatever precision, of torch or numpy, as finite numbers of one
+    if not isinstance(values, Tensor | np.ndarray):
+        raise reject(name, type(values).__name__, "a tensor or an array of shape [N, p]")
+    numbers = torch.as_tensor(values)
+    check(numbers.layout == torch.strided and not numbers.is_complex(), name, describe(numbers), "dense real numbers")
+    if numbers.dim() != 2:
+        accepted = f"a tensor of shape [N, p]; {name}[:, None] makes one coordinate a column"
+        raise reject(name, tuple(numbers.shape), accepted)
+    numbers = numbers.to(dtype)
+    check_rows(name, numbers)
+    return numbers
+
+
+def _pairs(critic: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    # pairs in the precision of the critic
+    dtype = next((p.dtype for p in critic.parameters() if p.is_floating_point()), torch.get_default_dtype())
+    x, y = _samples("x", x, dtype), _samples("y", y, dtype)
+    check(len(x) == len(y), "y", len(y), f"as many rows as x, {len(x)}")
+    return x, y
+
+
 @torch.no_grad()
 def evaluate(critic: nn.Module, bound: Bound, x: Tensor, y: Tensor, batch: int) -> float:
     """Mean bound over all whole batches, nats, with the critic in evaluation mode; InfoNCE depends on their size."""
+    x, y = _pairs(critic, x, y)
+    check_integer("batch", batch)
+    check(batch <= len(x), "batch", batch, f"at most the {len(x)} pairs")
     modes = {module: module.training for module in critic.modules()}
     critic.eval()
     try:
@@ -152,11 +191,18 @@ def fit(
 ) -> Fit:  # fmt: skip
     """Maximise ``bound`` over the critic with Adam, in place; stop when held-out pairs no longer gain.
 
-    The pairs ``x`` ``[N, p]`` and ``y`` ``[N, q]`` are split in three: to train, to stop (a share ``held_out``), and to
-    report (another such share). A bound read off the pairs that chose the critic is too high, whatever it bounds in
+    The pairs ``x`` ``[N, p]`` and ``y`` ``[N, q]``, tensors or arrays of finite numbers in whatever precision, are
+    taken in that of the critic. They are split in three: to train, to stop (a share ``held_out``), and to report
+    (another such share). A bound read off the pairs that chose the critic is too high, whatever it bounds in
     expectation. The last, partial batch of an epoch is left out.
     """
-    check(len(x) == len(y), "y", len(y), f"as many rows as x, {len(x)}")
+    x, y = _pairs(critic, x, y)
+    check_integer("batch", batch)
+    check_integer("epochs", epochs)
+    check_integer("patience", patience, least=0)
+    check_positive(learning_rate=learning_rate)
+    check(is_number(held_out) and 0 < held_out < 1, "held_out", held_out, "a share between 0 and 1")
+    check(next(critic.parameters(), None) is not None, "critic", type(critic).__name__, "a module with parameters")
     apart = int(held_out * len(x))
     accepted = f"enough for a batch of {batch} in each of the three parts ({apart} are held out, twice)"
     check(apart >= batch and len(x) - 2 * apart >= batch, "x", f"{len(x)} rows", accepted)

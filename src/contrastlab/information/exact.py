@@ -148,7 +148,8 @@ def normalised_similarity(
             or over the negatives only (ring Theorem 3.1).
     """
     values = joint.critic(critic)
-    check(draws >= 1, "draws", draws, "an integer of at least 1: K is the positive and at least one negative")
+    accepted = "an integer of at least 1: K is the positive and at least one negative"
+    check(isinstance(draws, int | np.integer) and draws >= 1, "draws", draws, accepted)
     n, m = values.shape
     q = np.broadcast_to(joint.y, (n, 1, m)) if negatives is None else np.asarray(negatives, dtype=np.float64)
     if q.shape == (n, m):

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contrastlab.support.errors import check, check_choice, reject
+from contrastlab.support.errors import check, check_choice, check_integer, check_positive, is_number, reject
 
 Handedness = Literal["same", "opposite"]
 
@@ -41,12 +41,20 @@ class JointGaussian:
     @classmethod
     def correlated(cls, rho: float, dimension: int = 1, variance: float = 1.0) -> JointGaussian:
         """Independent pairs (Xᵢ, Yᵢ) with correlation ρ; they share ``−(dimension / 2) log(1 − ρ²)`` nats."""
+        check(is_number(rho), "rho", rho, "a correlation, a number between -1 and 1")
+        check_integer("dimension", dimension)
+        check_positive(variance=variance)
         one = np.eye(dimension)
         return cls(variance * np.block([[one, rho * one], [rho * one, one]]), dimension)
 
     @classmethod
     def with_information(cls, nats: float, dimension: int = 1) -> JointGaussian:
         """:meth:`correlated` with ρ ≥ 0 chosen so that the mutual information is ``nats``."""
+        check_integer("dimension", dimension)
+        # of 1 − ρ² = exp(−2 nats / dimension) a float64 holds no less
+        most = -dimension * math.log(np.finfo(np.float64).eps) / 2
+        accepted = f"a number of nats from 0 to below {most:.4g} with dimension={dimension}"
+        check(is_number(nats) and 0 <= nats < most, "nats", nats, accepted)
         return cls.correlated(math.sqrt(-math.expm1(-2 * nats / dimension)), dimension)
 
     @property
@@ -59,6 +67,7 @@ class JointGaussian:
 
     def sample(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """``count`` independent pairs: ``[count, p]`` and ``[count, q]``, float32."""
+        check_integer("count", count)
         noise = torch.randn(count, len(self.covariance), generator=generator, dtype=torch.float64)
         both = noise @ torch.from_numpy(np.linalg.cholesky(self.covariance)).T
         return both[:, : self.split].float(), both[:, self.split :].float()
@@ -66,6 +75,9 @@ class JointGaussian:
     def log_ratio(self, x: Tensor, y: Tensor) -> Tensor:
         """The optimal critic ``log p(x, y) / p(x) p(y)``, ``[B, p]`` and ``[M, q]`` → ``[B, M]`` nats, float64."""
         p = self.split
+        for name, values, columns in (("x", x, p), ("y", y, len(self.covariance) - p)):
+            fits = values.dim() == 2 and values.shape[1] == columns
+            check(fits, name, tuple(values.shape), f"a tensor of shape [N, {columns}]")
         inverse = np.linalg.inv(self.covariance)
         own_x = inverse[:p, :p] - np.linalg.inv(self.covariance[:p, :p])
         own_y = inverse[p:, p:] - np.linalg.inv(self.covariance[p:, p:])
@@ -84,6 +96,7 @@ def spirals(
     cross; ``"opposite"`` mirrors it (vince appendix G: one clockwise, the other counter-clockwise), and they cross.
     """
     check_choice("handedness", handedness, ("same", "opposite"))
+    check_integer("count", count)
     labels = torch.arange(count) % 2
     along = torch.rand(count, generator=generator)
     angle = 2 * math.pi * turns * along

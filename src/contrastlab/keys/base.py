@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_gather as _all_gather_with_gradient
+from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from contrastlab.scores.choices import Choices, Need, Part, view_count
+from contrastlab.support import host
 from contrastlab.support.errors import NotApplicableError
 
 Embed = Callable[..., list[Tensor]]
@@ -44,7 +45,49 @@ def gather(local: Tensor) -> Tensor:
 
 def gather_with_gradient(local: Tensor) -> Tensor:
     """``[B, …]`` of every process in rank order; gradients flow back to the process they belong to, summed."""
-    return local if world()[1] == 1 else torch.cat(_all_gather_with_gradient(local.contiguous()))
+    if world()[1] == 1:
+        return local
+    gathered: Tensor = _Gathered.apply(local.contiguous())
+    return gathered
+
+
+class _Gathered(torch.autograd.Function):
+    """:func:`gather_with_gradient` of several processes.
+
+    On GPUs both ways are one collective each (NCCL). On CPUs (gloo, of which not every version scatters sums) gradients
+    are gathered and summed in rank order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, local: Tensor) -> Tensor:
+        if host.holds(local.device):
+            return gather(local)
+        every = local.new_empty(world()[1] * local.shape[0], *local.shape[1:])
+        dist.all_gather_into_tensor(every, local)
+        return every
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        rank, count = world()
+        size = len(gradient) // count
+        if host.holds(gradient.device):
+            every = gather(gradient).view(count, count, size, *gradient.shape[1:])
+            return every[:, rank].sum(0)
+        own = gradient.new_empty(size, *gradient.shape[1:])
+        dist.reduce_scatter_tensor(own, gradient.contiguous())
+        return own
+
+
+def share_columns(columns: Tensor) -> None:
+    """In place: of n processes, all have column r of ``[N, R]`` as process ``r mod n`` has it."""
+    count = world()[1]
+    if count == 1:
+        return
+    for number, column in enumerate(columns.unbind(1)):
+        sent = column.contiguous()
+        dist.broadcast(sent, number % count)
+        column.copy_(sent)
 
 
 def rows_of_this_process(size: int, device: torch.device) -> Tensor:
@@ -240,11 +283,16 @@ class Keys(Part):
 class _Synchronised(_BatchNorm):
     # PyTorch's own needs a GPU; this one also works on CPUs, and its state dict is that of the norm it stands for
 
+    process_group = None  # for PyTorch's own: all processes
+    _check_non_zero_input_channels = nn.SyncBatchNorm._check_non_zero_input_channels
+
     def forward(self, x: Tensor) -> Tensor:
         """Normalised by mean and variance over all processes, which have batches of one size, with their gradients."""
         count = world()[1]
         if count == 1 or not self.training:
             return super().forward(x)
+        if x.device.type == "cuda":  # two collectives a step where the code below has four
+            return nn.SyncBatchNorm.forward(self, x)  # type: ignore[arg-type]
         axes, shape = [k for k in range(x.dim()) if k != 1], [1, -1, *[1] * (x.dim() - 2)]
         full = x.float()
         mean = gather_with_gradient(full.mean(axes)[None]).mean(0)

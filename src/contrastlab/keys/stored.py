@@ -19,7 +19,22 @@ from contrastlab.keys import base
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 from contrastlab.scores.choices import FURTHER_KEYS, ROW_PER_ITEM
 from contrastlab.scores.clusters import kmeans
+from contrastlab.support import host
 from contrastlab.support.errors import check, check_flag, check_integer, is_number, reject
+from contrastlab.support.tensors import check_finite, check_floating
+
+_RATES = "a number from 0 up to, not including, 1"
+_LONGEST = 1.02  # of a unit key, or a mean of such: bfloat16 is off by no more
+
+
+def check_stored(name: str, keys: Tensor) -> None:
+    """Reject keys ``[B, d]`` that may not be stored: not finite, or longer than unit length; on a CPU."""
+    check_floating(**{name: keys})
+    if not host.holds(keys.device) or not keys.numel():  # a GPU's host would have to wait
+        return
+    check_finite(**{name: keys})
+    longest = float(keys.norm(dim=1).max())
+    check(longest <= _LONGEST, name, f"a row of length {longest:.4g}", "rows divided by their length")
 
 
 class StoredState(KeyState):
@@ -45,7 +60,7 @@ class Bank(Keys):
     views_reason = " (the bank holds the other)"
 
     def __post_init__(self) -> None:
-        check(is_number(self.rate) and 0 <= self.rate < 1, "rate", self.rate, "a number from 0 up to, not including, 1")
+        check(is_number(self.rate) and 0 <= self.rate < 1, "rate", self.rate, _RATES)
 
     def views_needed(self, streams: int, further: int) -> int:
         return 1
@@ -88,9 +103,12 @@ class BankState(StoredState):
             bank.update(indices, embeddings, self.rate)
 
     def cluster(self, seed: int) -> None:
-        """k-means of each bank (LA and CAVE: once an epoch)."""
+        """k-means of each bank (LA and CAVE: once an epoch); each process computes its share of the runs for all."""
+        rank, count = base.world()
         for bank in self.stores if self.clusters else ():
-            bank.labels.copy_(kmeans(bank.rows, self.clusters, bank.labels.shape[1], seed=seed))
+            for run in range(rank, bank.labels.shape[1], count):
+                bank.labels[:, run] = kmeans(bank.rows, self.clusters, seed=seed + run)[:, 0]
+            base.share_columns(bank.labels)
 
 
 class MemoryBank(nn.Module):
@@ -105,6 +123,9 @@ class MemoryBank(nn.Module):
 
     def __init__(self, size: int, dim: int, generator: torch.Generator, *, runs: int = 0) -> None:
         super().__init__()
+        check_integer("size", size)
+        check_integer("dim", dim)
+        check_integer("runs", runs, least=0)
         self.register_buffer("rows", F.normalize(torch.rand(size, dim, generator=generator) * 2 - 1, dim=1))
         self.register_buffer("labels", torch.arange(size)[:, None].repeat(1, runs))
 
@@ -114,13 +135,15 @@ class MemoryBank(nn.Module):
 
         An image that occurs twice in the global batch keeps its last embedding.
         """
+        check(is_number(rate) and 0 <= rate < 1, "rate", rate, _RATES)
         shape = (len(indices), self.rows.shape[1])
         accepted = f"a tensor of shape {list(shape)}, a row for each index"
         check(indices.dim() == 1 and embeddings.shape == shape, "embeddings", tuple(embeddings.shape), accepted)
-        if indices.device.type == "cpu":  # a GPU's host would have to wait
+        if host.holds(indices.device):  # a GPU's host would have to wait
             outside = indices[(indices < 0) | (indices >= len(self.rows))]
             if len(outside):
                 raise reject("indices", int(outside[0]), f"rows of the bank, 0 to {len(self.rows) - 1}")
+        check_stored("embeddings", embeddings)
         indices, embeddings = base.gather(indices), base.gather(embeddings).to(self.rows.dtype)
         moved = F.normalize(self.rows[indices] * rate + embeddings * (1 - rate), dim=1)
         self.rows.index_copy_(0, indices, moved)
@@ -214,12 +237,17 @@ class KeyQueue(nn.Module):
 
     def __init__(self, size: int, dim: int, generator: torch.Generator) -> None:
         super().__init__()
+        check_integer("size", size)
+        check_integer("dim", dim)
         self.register_buffer("rows", F.normalize(torch.randn(size, dim, generator=generator), dim=1))
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor) -> None:
-        """Write the ``[B, d]`` keys of all processes behind the newest; keeps the last K of a larger batch."""
+        """Write the ``[B, d]`` unit keys of all processes behind the newest; keeps the last K of a larger batch."""
+        dim = self.rows.shape[1]
+        check(keys.dim() == 2 and keys.shape[1] == dim, "keys", tuple(keys.shape), f"a tensor of shape [B, {dim}]")
+        check_stored("keys", keys)
         keys = base.gather(keys).to(self.rows.dtype)
         size = len(self.rows)
         slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size

@@ -16,7 +16,7 @@ from contrastlab.support import doors
 
 if TYPE_CHECKING:
     from contrastlab.tables.plan import REFERENCES, Column, TablePlan, parse_plan, plan
-    from contrastlab.tables.profiles import PROFILE_VARIABLE, SharedProfile, choose_profile, shared_profiles
+    from contrastlab.tables.profiles import PROFILE_VARIABLE, SharedProfile, choose_profile, is_paper, shared_profiles
     from contrastlab.tables.published import (
         PAPERS,
         Entry,
@@ -38,6 +38,7 @@ __all__ = [
     "TablePlan",
     "catalogue",
     "choose_profile",
+    "is_paper",
     "parse_plan",
     "parse_seeds",
     "parse_target",
@@ -50,7 +51,8 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(
-        ("PROFILE_VARIABLE", "SharedProfile", "choose_profile", "shared_profiles"), "contrastlab.tables.profiles"
+        ("PROFILE_VARIABLE", "SharedProfile", "choose_profile", "is_paper", "shared_profiles"),
+        "contrastlab.tables.profiles",
     ),
     **dict.fromkeys(
         ("PAPERS", "Entry", "catalogue", "parse_seeds", "parse_target", "plans", "published", "tables"),

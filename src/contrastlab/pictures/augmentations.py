@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from contrastlab.pictures import operations
-from contrastlab.support import errors
+from contrastlab.support import errors, host
 from contrastlab.views.colour import check_images, standardise
 from contrastlab.views.images import PUZZLE_SCALE
 
@@ -193,7 +193,7 @@ def apply(images: Tensor, a: Augmentation, draws: ViewDraws, *, cropped: bool = 
     check_images(images, floating=False)
     fit = not cropped or images.shape[2:] == (a.size, a.size)
     errors.check(fit, "images.shape", tuple(images.shape), f"crops of {a.size} by {a.size} pixels")
-    if images.device.type != "cpu":
+    if not host.holds(images.device):
         return _apply(images, a, draws, cropped)
     # on a CPU: chunks that stay in the cache, of images whose hue rotation has the same place in their order, since a
     # chunk skips the passes that none of its images needs
@@ -220,7 +220,7 @@ def _apply(images: Tensor, a: Augmentation, draws: ViewDraws, cropped: bool) -> 
         views = operations.jitter_(views, draws.factors, draws.order, hue=a.jitter[operations.HUE] > 0)
     if greyed and not a.grayscale_first:
         views = operations.grayscale(views, draws.grayscale)
-    if a.blur > 0 and views.device.type != "cpu":
+    if a.blur > 0 and not host.holds(views.device):
         views = operations.gaussian_blur(views, draws.sigma, a.kernel)
     elif a.blur > 0 and len(chosen := draws.sigma.nonzero()[:, 0]):
         blurred = operations.gaussian_blur(views.index_select(0, chosen), draws.sigma[chosen], a.kernel)

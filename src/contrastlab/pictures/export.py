@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from contrastlab.domains.text import network as sentences
 from contrastlab.pictures.encoder import Shared, build
+from contrastlab.pictures.foreign_networks import check_weights
 from contrastlab.support import files
 from contrastlab.support.errors import CorruptFileError, MissingDataError
 
@@ -67,7 +68,9 @@ def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
         for name, encoder in made.items():
             prefix = f"{name}." if len(streams) > 1 else ""
             own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-            encoder.load_state_dict({k if k.startswith("head.") else f"backbone.{k}": v for k, v in own.items()})
+            named = {k if k.startswith("head.") else f"backbone.{k}": v for k, v in own.items()}
+            check_weights(path, encoder.state_dict(), named)
+            encoder.load_state_dict(named)
         encoders = [Shared(made[same[name]]) if name in same else made[name] for name in streams]
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise CorruptFileError(f"{path} holds no encoder of this package ({error}); run it anew") from error

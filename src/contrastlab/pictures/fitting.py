@@ -71,6 +71,8 @@ def fit(
         for each in fits.values():
             each.schedule.step()
         mean = sum(value.item() for value in values.values()) / len(values)
+        if not math.isfinite(mean):
+            raise NonFiniteLossError(f"{name}: the loss is {mean} in epoch {epoch + 1}; are the features finite?")
         setting.log(f"{name}, epoch {epoch + 1}/{how.epochs}, loss {mean:.3f}")
 
 

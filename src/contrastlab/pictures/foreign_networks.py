@@ -7,6 +7,7 @@ own. Nothing is downloaded. Of a file that ``torch.save`` wrote, tensors and pla
 from __future__ import annotations
 
 import pickle
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from contrastlab.pictures.networks import Network, Stem
 from contrastlab.support import errors, files
+from contrastlab.support.tensors import describe, is_floating
 
 _GROUP = "contrastlab.encoders"
 _KEY_MAPS: Mapping[str, Any] = tomllib.loads(
@@ -100,40 +102,135 @@ def _check(library: str, name: str, known: list[str], get: str) -> None:
 # State dicts of other trainers ----------------------------------------------------------------------------------------
 
 
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "teacher", "student")
+"""What trainers call the weights among the things that they save, in the order in which they are looked for."""
+
+
 def read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a ``.safetensors`` file, or of a checkpoint of ``torch.save``, by name, on the CPU."""
+    """The tensors of a ``.safetensors`` file, or of a checkpoint of ``torch.save``, by name, on the CPU.
+
+    A checkpoint may hold them beside other things, under a name of :data:`_WRAPPERS`, or in any other mapping: then the
+    one with most tensors is taken.
+    """
+    files.check_regular(path)
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        inside: Any = torch.load(path, map_location="cpu", weights_only=True)
-        while not any(isinstance(value, Tensor) for value in inside.values()):
-            inside = next(inside[name] for name in ("state_dict", "model", "teacher", "student") if name in inside)
+        inside = _weights(torch.load(path, map_location="cpu", weights_only=True))
         return {str(name): value for name, value in inside.items() if isinstance(value, Tensor)}
-    except (*files.DAMAGED, pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, StopIteration) as error:
-        plain = "" if isinstance(error, pickle.UnpicklingError) else str(error)  # that one advises to trust the file
-        reason = (plain or type(error).__name__).splitlines()[0]
+    except (*files.DAMAGED, pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError) as error:
+        reason = (_objects(error) or str(error) or type(error).__name__).splitlines()[0]
         accepted = "a .safetensors file, or tensors and plain values of torch.save; other objects are not read"
         raise errors.CorruptFileError(f"{path} holds no state dict ({reason}); accepted is {accepted}") from error
+
+
+def _objects(error: Exception) -> str:
+    """What other objects a refused file holds, and how to save its tensors alone; empty for any other error."""
+    if not isinstance(error, pickle.UnpicklingError):
+        return ""
+    named = re.search(r"GLOBAL ([\w.]+)", str(error))  # torch's own message advises to trust the file
+    objects = f"an object of {named[1]}" if named else "objects"
+    save = "torch.save(model.state_dict(), 'weights.pth')"
+    return f"it holds {objects} beside tensors; where it was trained, save the tensors alone: {save}"
+
+
+def _weights(inside: Any) -> Mapping[Any, Any]:
+    """The mapping in a checkpoint that holds the weights."""
+    if not isinstance(inside, Mapping):
+        raise TypeError(f"it is a {type(inside).__name__}, not a dictionary")
+    for name in _WRAPPERS:
+        wrapped = inside.get(name)
+        weights = _most(wrapped) if isinstance(wrapped, Mapping) else {}
+        if weights:
+            return weights
+    weights = _most(inside)
+    if not weights:
+        raise ValueError("no tensor is in it")
+    return weights
+
+
+def _most(inside: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Of a mapping and those in it the one with most tensors, the outermost of several; empty where none has any."""
+    best: Mapping[Any, Any] = {}
+    count, left, seen = 0, [inside], set[int]()
+    while left:
+        mapping = left.pop(0)
+        if id(mapping) in seen:  # a file may hold itself
+            continue
+        seen.add(id(mapping))
+        tensors = sum(isinstance(value, Tensor) for value in mapping.values())
+        if tensors > count:
+            best, count = mapping, tensors
+        left += [value for value in mapping.values() if isinstance(value, Mapping)]
+    return best
+
+
+def check_weights(path: Path, wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of a file that no network can compute with, by a ``CorruptFileError`` that names the first."""
+    for name, place in wanted.items():
+        value = weights.get(name)
+        if value is None:
+            continue
+        wrong = ""
+        if value.is_meta:
+            wrong = "on the device meta, without numbers"
+        elif value.layout != torch.strided or (place.is_floating_point() and not is_floating(value)):
+            wrong = str(describe(value))
+        elif not value.to(place.dtype).isfinite().all():
+            wrong = f"not finite in {place.dtype}"
+        elif name.endswith("running_var") and bool((value < 0).any()):
+            wrong = "a negative variance"
+        if wrong:
+            accepted = "dense floating-point tensors of finite numbers, and variances of at least 0"
+            raise errors.CorruptFileError(f"{path}: {name} is {wrong}; accepted are {accepted}")
 
 
 def fill(backbone: nn.Module, path: Path, arch: str) -> str:
     """Give a backbone the tensors of a file, whatever its trainer calls them; gives the trainer's name.
 
-    Rows of ``state_dicts.toml`` are tried in order. All tensors of the backbone must be there, in their shapes; only
-    counters of batches may lack. What the file has beside them (heads, queues, a momentum encoder) is left aside.
+    Rows of ``state_dicts.toml`` are tried in order, then again behind each prefix that names in the file share. All
+    tensors of the backbone must be there, in their shapes; only counters of batches may lack. What the file has beside
+    them (heads, queues, a momentum encoder) is left aside.
     """
     state, wanted = read(path), backbone.state_dict()
     tries: list[tuple[int, str, str]] = []
-    for trainer, row in _KEY_MAPS.items():
-        children = {str(k): name for k, name in enumerate(row.get("children", ()))}
-        cut = {key: key.removeprefix(row["prefix"]).partition(".") for key in state if key.startswith(row["prefix"])}
-        named = {children.get(first, first) + dot + rest: state[key] for key, (first, dot, rest) in cut.items()}
-        fits = {name: named[name] for name, own in wanted.items() if name in named and named[name].shape == own.shape}
-        lacking = [name for name in wanted if name not in fits and not name.endswith("num_batches_tracked")]
-        if not lacking:
-            backbone.load_state_dict(fits, strict=False)
-            return trainer
-        tries.append((len(lacking), trainer, lacking[0]))
+    for lead in ("", *_leads(state)):
+        behind = {key.removeprefix(lead): value for key, value in state.items() if key.startswith(lead)}
+        for trainer, row in _KEY_MAPS.items():
+            fits, lacking = _fitting(behind, row, wanted)
+            if not lacking:
+                check_weights(path, wanted, fits)
+                backbone.load_state_dict(fits, strict=False)
+                return f"{trainer}, behind {lead}" if lead else trainer
+            if not lead:
+                tries.append((len(lacking), trainer, lacking[0]))
     count, trainer, first = min(tries, key=lambda each: each[0])
     what = f"{count} of {len(wanted)} tensors are absent or of another shape, such as {first}"
-    raise errors.reject("arch", arch, f"the architecture of {path}: read as of {trainer}, {what}")
+    held = ", ".join(list(state)[:3])
+    raise errors.reject("arch", arch, f"the architecture of {path}, which has {held}: read as of {trainer}, {what}")
+
+
+def _leads(state: Mapping[str, Tensor]) -> list[str]:
+    """What stands before a dot in names of a file, up to three words, the shortest first, in the file's order."""
+    found: dict[str, None] = {}
+    for words in range(1, 4):
+        for name in state:
+            parts = name.split(".")
+            if len(parts) > words:
+                found[".".join(parts[:words]) + "."] = None
+    return list(found)
+
+
+def _fitting(
+    state: Mapping[str, Tensor], row: Mapping[str, Any], wanted: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """The tensors of a file under the backbone's names, as one trainer's row maps them, and the names that lack."""
+    children = {str(k): name for k, name in enumerate(row.get("children", ()))}
+    named: dict[str, Tensor] = {}
+    for key, value in state.items():
+        if key.startswith(row["prefix"]):
+            first, dot, rest = key.removeprefix(row["prefix"]).partition(".")
+            named[children.get(first, first) + dot + rest] = value
+    fits = {name: named[name] for name, place in wanted.items() if name in named and named[name].shape == place.shape}
+    lacking = [name for name in wanted if name not in fits and not name.endswith("num_batches_tracked")]
+    return fits, lacking

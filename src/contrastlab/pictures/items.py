@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from contrastlab.pictures import limits
-from contrastlab.support.errors import MissingDataError, NotApplicableError, check, is_integer, reject
+from contrastlab.support.errors import ArgumentError, MissingDataError, NotApplicableError, check, is_integer, reject
 
 LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "class")
 """Names of a table's column of labels, the first one there is."""
@@ -332,10 +332,27 @@ class UnlabelledSplits(Splits):
         return self if n_test is None else self.test
 
 
+def aligned(part: Any, classes: tuple[str, ...], where: str) -> Any:
+    """A part of a data set, its labels counted in ``classes``."""
+    strange = sorted(set(part.classes) - set(classes))
+    if strange:
+        raise ArgumentError(f"{where} has classes that the training images lack: {', '.join(strange[:5])}")
+    table = torch.tensor([classes.index(name) for name in part.classes] + [-1])
+    return replace(part, labels=table[part.labels], classes=classes)
+
+
 def split_own(name: str, pool: Any, test: Any, note: str) -> Splits:
-    """Splits of a user's own set that may lack labels, or a test part; then a fifth of the set is the test."""
-    if bool((pool.labels < 0).all()):
+    """Splits of a user's own set that may lack labels, or a test part; then a fifth of the set is the test.
+
+    Of one class alone nothing is held out: there is nothing to tell apart, and all items are to be learnt from.
+    """
+    known = pool.labels[pool.labels >= 0]
+    if not len(known):
         return UnlabelledSplits(name, pool, note)
-    if test is None:
-        return Splits.held_out(name, pool, f"{note}; stratified 80/20 split")
-    return Splits.of(name, pool, test, note)
+    if test is not None:
+        return Splits.of(name, pool, test, note)
+    if len(known.unique()) == 1:
+        only = pool.classes[int(known[0])]
+        return UnlabelledSplits(name, pool, f"{note}; one class, {only!r}: taken as unlabelled, nothing is held out")
+    splits = Splits.held_out(name, pool, f"{note}; stratified 80/20 split")
+    return replace(splits, note=f"{splits.note}, {len(splits.test)} of {len(known)} held out")

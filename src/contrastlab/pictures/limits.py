@@ -10,12 +10,14 @@ import gzip
 import os
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NoReturn
 
 from contrastlab.support import cache
-from contrastlab.support.errors import CorruptFileError, TooLargeError, check, reject
+from contrastlab.support.errors import TooLargeError, check, reject
+from contrastlab.support.files import check_regular as check_regular
 
 MAX_PIXELS = 2**26  #: Of a picture: 8192×8192, 200 MB as RGB. Pillow's own limit is higher, and only a warning.
 MAX_SET_PIXELS = 2**31  #: Of all pictures of a set that is decoded into memory: 6.4 GB as RGB, above Imagenette's.
@@ -57,12 +59,6 @@ def gunzipped(path: Path) -> bytes:
     return content
 
 
-def check_regular(path: Path) -> None:
-    """Refuse a pipe, a device and what else is there and neither file nor folder: to read it might never end."""
-    if not (path.is_file() or path.is_dir()) and path.exists():
-        raise CorruptFileError(f"{path} is no regular file; put a file in its place, or remove it")
-
-
 def check_inside(argument: str, paths: Iterable[str]) -> None:
     """Refuse a path that leads out of the folder it is relative to, or that is no UTF-8."""
     for path in paths:
@@ -77,6 +73,22 @@ def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
     Names that begin with a dot are left out, and a folder that a link leads back to. A folder that may not be listed
     is an ``OSError``: all files of a folder are read, never those that happen to be readable.
     """
+    every = _every_file(folder)
+    paths = [path for path in every if path.suffix.lower() in suffixes]
+    for path in paths:
+        check_regular(path)
+    return paths
+
+
+def other_files(folder: Path, suffixes: Collection[str]) -> Counter[str]:
+    """How many files below a folder have which other ending, in lower case; those without one are called files."""
+    return Counter(
+        path.suffix.lower() or "files" for path in _every_file(folder) if path.suffix.lower() not in suffixes
+    )
+
+
+def _every_file(folder: Path) -> list[Path]:
+    """Files anywhere below a folder, as :func:`files_below` walks."""
 
     def refuse(error: OSError) -> NoReturn:
         raise error  # os.walk would leave out a folder that it cannot list
@@ -90,10 +102,7 @@ def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
             continue
         seen.add(place)
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        chosen = (n for n in names if os.path.splitext(n)[1].lower() in suffixes and not n.startswith("."))
-        paths += [Path(parent, name) for name in sorted(chosen)]
-    for path in paths:
-        check_regular(path)
+        paths += [Path(parent, name) for name in sorted(names) if not name.startswith(".")]
     return paths
 
 

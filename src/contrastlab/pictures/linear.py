@@ -17,12 +17,22 @@ from contrastlab.pictures.augmentations import augmentation as named
 from contrastlab.pictures.fitting import Fitting, descend, fit
 from contrastlab.pictures.items import ItemSet
 from contrastlab.pictures.loading import batches, subset_order
-from contrastlab.pictures.representations import check_labels, encode, frozen, represent, standardised, take
+from contrastlab.pictures.representations import (
+    check_classified,
+    check_features,
+    check_labels,
+    encode,
+    frozen,
+    represent,
+    standardised,
+    take,
+)
 from contrastlab.pictures.sets import StreamedImages
 from contrastlab.pictures.task import Measured, Setting
 from contrastlab.settings import LayerProbe, LinearProbe
 from contrastlab.support.errors import NotApplicableError, check, reject
 from contrastlab.support.seeds import fixed
+from contrastlab.support.tensors import check_finite
 
 
 def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
@@ -30,6 +40,7 @@ def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
     check(scores.shape[1] >= 2, "scores", tuple(scores.shape), "a tensor of shape [N, C] with at least two classes C")
     if not 1 <= top < scores.shape[1]:
         raise reject("top", top, f"an integer from 1 to {scores.shape[1] - 1}, below the {scores.shape[1]} classes")
+    check_finite(scores=scores)
     return (scores.topk(top, 1).indices == labels[:, None]).any(1)
 
 
@@ -38,7 +49,7 @@ def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-
 
     ``train`` is ``[N, F]``, its labels are from 0 to C − 1. The mean loss has a ridge penalty ``l2/2·‖W‖²``.
     """
-    check_labels(train, labels)
+    check_classified(train, labels, test)
     x, unseen = standardised(train, test)
     weight = torch.zeros(int(labels.max()) + 1, x.shape[1] + 1, device=x.device, requires_grad=True)
     solver = torch.optim.LBFGS([weight], max_iter=200, history_size=10, line_search_fn="strong_wolfe")
@@ -69,7 +80,7 @@ def mlp(
     train: Tensor, labels: Tensor, test: Tensor, how: LayerProbe, *, classes: int, batch_size: int = 256, seed: int = 0
 ) -> Tensor:
     """As :func:`linear_lbfgs`, by a classifier with a hidden layer."""
-    check_labels(train, labels)
+    check_classified(train, labels, test)
     x, unseen = standardised(train, test)
     fitted = _two_layers(x.shape[1], classes, how, seed, x.device)
     order = torch.Generator().manual_seed(seed)
@@ -168,7 +179,10 @@ def layer_features(
             views = setting.views.single().plain(images, setting.augmentation)
             for name, features in enc.pooled_layers(encoders, views, names, values).items():
                 rows[name].append(features)
-    return {name: torch.cat(parts) for name, parts in rows.items()}, source.labels[order].to(setting.device)
+    joined = {name: torch.cat(parts) for name, parts in rows.items()}
+    for layer in joined.values():
+        check_features(layer)
+    return joined, source.labels[order].to(setting.device)
 
 
 def score_layers(task: Layers, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:

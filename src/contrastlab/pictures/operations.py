@@ -15,7 +15,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as v2
 
-from contrastlab.support import errors
+from contrastlab.support import errors, host
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
@@ -159,7 +159,7 @@ def jitter_(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True)
 
     position = torch.arange(4, device=order.device)
     slot = torch.where(unused, position, 0).sum(1, keepdim=True)  # where the hue rotation stands
-    on_device = images.device.type != "cpu"  # only a CPU can look whether a pass is needed without waiting
+    on_device = not host.holds(images.device)  # only a CPU can look whether a pass is needed without waiting
 
     def passes(active: Tensor, positions: range) -> None:
         factor, to_grey, to_mean = keep.where(active, 1.0), grey.where(active, 0.0), mean.where(active, 0.0)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastlab.pictures import limits
-from contrastlab.pictures.items import LABEL_COLUMNS, Splits, split_own
+from contrastlab.pictures.items import LABEL_COLUMNS, Splits, aligned, split_own
 from contrastlab.pictures.sets import ImageSet, opened, stack
 from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, check, reject
 
@@ -64,10 +64,14 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> tuple[ImageSet, s
             label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
             table = file.read(columns=[image, label] if label else [image])
         rows = table.flatten()[f"{image}.bytes"].to_pylist()
-        if any(row is None for row in rows):
+        missing = [number for number, row in enumerate(rows) if row is None]
+        if rows and len(missing) == len(rows):
             raise ArgumentError(f"{path}: the image bytes are not in the file, only paths to them")
+        if missing:
+            raise ArgumentError(f"{path}: row {missing[0]} of {len(rows)} has no image ({len(missing)} have none)")
         encoded += rows
         given = table[label].to_pylist() if label else [None] * len(rows)
+        given = [int(value) if isinstance(value, float) and value.is_integer() else value for value in given]
         if not all(value is None or isinstance(value, int | str) for value in given):
             kind = str(schema.field(label).type)
             raise reject(f"{path}: column {label}", kind, "one whole number or text for each image")
@@ -155,12 +159,3 @@ def load_parquet(name: str, location: str | Path, note: str = "") -> Splits:
             test = aligned(read_parquet(by_split[split])[0], train.classes, f"{name}: the {split} part")
     note = f"{f'{note}; ' if note else ''}{path.name}: Hugging Face parquet, images stored as {encoding}"
     return split_own(name, replace(train, name=f"{name}/train"), test, note)
-
-
-def aligned(part: Any, classes: tuple[str, ...], where: str) -> Any:
-    """A part of a data set, its labels counted in ``classes``."""
-    strange = sorted(set(part.classes) - set(classes))
-    if strange:
-        raise ArgumentError(f"{where} has classes that the training images lack: {', '.join(strange[:5])}")
-    table = torch.tensor([classes.index(name) for name in part.classes] + [-1])
-    return replace(part, labels=table[part.labels], classes=classes)

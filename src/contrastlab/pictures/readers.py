@@ -6,7 +6,6 @@ reader raises what Python raises on files that are missing or damaged; :func:`co
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,13 +19,16 @@ import torch
 from torch import Tensor
 
 from contrastlab.domains.detection import coco
-from contrastlab.pictures import limits
-from contrastlab.pictures.items import Splits, UnlabelledSplits, split_own
-from contrastlab.pictures.parquet import aligned, columns, parquet_files, read_parquet
-from contrastlab.pictures.sets import ImageSet, StreamedImages, chw, decode, opened, stack, threaded
+from contrastlab.pictures import layout, limits
+from contrastlab.pictures.items import Splits, UnlabelledSplits, aligned, split_own
+from contrastlab.pictures.parquet import columns, parquet_files, read_parquet
+from contrastlab.pictures.sets import AVIF, ImageSet, StreamedImages, chw, decode, opened, stack, threaded
 from contrastlab.support.errors import MissingDataError
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+SUFFIXES = frozenset({
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".jpg_large", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm",
+    *AVIF,
+})  # fmt: skip
 """File name endings, in lower case, that count as images."""
 
 _RESIDENT_BYTES = 2**30  # folders of equal-sized images up to this size are decoded once and kept
@@ -47,17 +49,12 @@ def _streamed(
 
 def _listed(name: str, folder: Path, only: Iterable[str] | None = None) -> StreamedImages:
     """Images of the class subfolders (all, or ``only`` those), and loose ones, labelled −1."""
-    entries = sorted((e for e in os.scandir(folder) if not e.name.startswith(".")), key=lambda entry: entry.name)
-    subfolders = [entry.name for entry in entries if entry.is_dir()] if only is None else sorted(only)
-    inside = {each: limits.files_below(folder / each, SUFFIXES) for each in subfolders}
-    classes = [each for each in subfolders if inside[each]]
-    listed = [(path, label) for label, each in enumerate(classes) for path in inside[each]]
-    if only is None:
-        loose = [Path(entry.path) for entry in entries if entry.is_file()]
-        listed += [(path, -1) for path in loose if path.suffix.lower() in SUFFIXES]
-    paths = tuple(path.relative_to(folder).as_posix() for path, _ in listed)
-    labels = torch.tensor([label for _, label in listed], dtype=torch.int64)
-    return StreamedImages(name, folder, paths, labels, tuple(classes))
+    return _images(name, layout.listed(folder, SUFFIXES, only))
+
+
+def _images(name: str, files: layout.Listing) -> StreamedImages:
+    labels = torch.tensor(files.labels, dtype=torch.int64)
+    return StreamedImages(name, files.folder, files.paths, labels, files.classes)
 
 
 def _decoded(part: StreamedImages) -> ImageSet:
@@ -79,27 +76,53 @@ def _fits(paths: Sequence[Path]) -> bool:
 def load_folder(name: str, location: str) -> Splits:
     """Splits of ``folder:<path>``, a user's own image files.
 
-    The subfolders of ``<path>/train`` and ``<path>/test`` (or ``val``, ``valid``, ``validation``), or else of
-    ``<path>``, are the classes; images beside them are unlabelled. Without a test folder, one image in five of each
-    class is held out, always the same ones. Images of one size that fit in one GiB are decoded into memory; others are
-    streamed as RGB: training crops whole pictures, evaluation sees the middle square with the shorter side at 256.
+    The subfolders of ``<path>/train``, or else of ``<path>``, are the classes; images beside them are unlabelled. How
+    parts may be called, and which is the test, says :func:`contrastlab.pictures.layout.read`. Without a test part
+    that has labels, one image in five of each class is held out, always the same ones. Images of one size that fit in
+    one GiB are decoded into memory; others are streamed as RGB: training crops whole pictures, evaluation sees the
+    middle square with the shorter side at 256.
     """
+    path = _own_folder(name, location)
+    found = layout.read(name, path, SUFFIXES, "image")
+    train, test = _images(name, found.train), None
+    parts: list[Any] = [train]
+    if found.test is not None:
+        test = aligned(_images(name, found.test), train.classes, f"{name}: {found.test.folder}")
+        parts.append(test)
+    train, *tests = _resident(parts)
+    note = f"image files of {path.name}: {found.note}" if found.note else f"image files of {path.name}"
+    return split_own(name, train, tests[0] if tests else None, note)
+
+
+def load_pictures(name: str, location: str) -> Splits:
+    """All pictures below the folder of ``unlabelled:<path>``, in the order of :func:`pictures_in`, without labels."""
+    path = _own_folder(name, location)
+    paths = pictures_in(path)
+    if not paths:
+        raise MissingDataError(f"{name}: no image under {path} (looked for {' '.join(sorted(SUFFIXES))}).")
+    images = StreamedImages(name, path, paths, torch.full((len(paths),), -1), ())
+    (read,) = _resident([images])
+    return UnlabelledSplits(name, read, f"{len(paths)} image files of {path.name}, unlabelled")
+
+
+def pictures_in(folder: Path | str) -> tuple[str, ...]:
+    """Names of all pictures below a folder, relative to it and sorted; see :data:`SUFFIXES`."""
+    place = Path(folder)
+    return tuple(sorted(path.relative_to(place).as_posix() for path in limits.files_below(place, SUFFIXES)))
+
+
+def _own_folder(name: str, location: str) -> Path:
     path = limits.own_path(name, location).resolve()
     if not path.is_dir():
         raise MissingDataError(f"{name}: {path} is not a folder. Give the path of a folder of images.")
-    held = next((path / s for s in ("test", "val", "valid", "validation") if (path / s).is_dir()), None)
-    training = (path / "train").is_dir()
-    if held and not training:
-        raise MissingDataError(f"{name}: {held} exists, but {path / 'train'} does not.")
-    folders = [path / "train" if training else path, *([held] if held else [])]
-    parts: list[Any] = [_listed(name, folder) for folder in folders]
-    for part in parts:
-        if not part.paths:
-            raise MissingDataError(f"{name}: no image under {part.folder} (looked for {' '.join(sorted(SUFFIXES))}).")
-    resident = _fits([part.path(k) for part in parts for k in range(len(part))])
-    parts[1:] = [aligned(part, parts[0].classes, f"{name}: {part.folder}") for part in parts[1:]]
-    train, *test = map(_decoded, parts) if resident else parts
-    return split_own(name, train, test[0] if test else None, f"image files of {path.name}")
+    return path
+
+
+def _resident(parts: list[Any]) -> list[Any]:
+    """Parts of a set, decoded into memory where all their pictures have one size and fit."""
+    if _fits([part.path(k) for part in parts for k in range(len(part))]):
+        return [_decoded(part) for part in parts]
+    return parts
 
 
 def imagenet100_synsets() -> tuple[str, ...]:

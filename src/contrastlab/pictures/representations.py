@@ -19,7 +19,8 @@ from contrastlab.pictures.items import ItemSet
 from contrastlab.pictures.loading import batches, subset_order
 from contrastlab.pictures.task import Measured, Setting
 from contrastlab.scores import ranks
-from contrastlab.support.errors import check, reject
+from contrastlab.support.errors import check, check_integer, is_number, reject
+from contrastlab.support.tensors import check_rows, check_same
 from contrastlab.views import Augmentation, Views
 
 Kind = Literal["embedding", "pooled", "map"]
@@ -63,7 +64,17 @@ def encode(
     with frozen(encoders):
         stream = batches(source, order, batch_size, device, drop_last=False)
         rows = [represent(encoders, part.plain(images, augmentation), kind).float() for _, images in stream]
-    return torch.cat(rows), source.labels[order].to(device)
+    features = torch.cat(rows)
+    check_features(features)
+    return features, source.labels[order].to(device)
+
+
+def check_features(features: Tensor) -> None:
+    """Reject what an encoder gives that is not finite: a score of it would be a number that says nothing."""
+    finite = features.isfinite().all(1)
+    if not bool(finite.all()):
+        given = f"nan or inf for {int((~finite).sum())} of {len(features)} items"
+        raise reject("features", given, "finite numbers: the weights of the encoder, or its inputs, are at fault")
 
 
 def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,6 +89,16 @@ def check_labels(train: Tensor, labels: Tensor) -> None:
     check(len(train) == len(labels), "labels", tuple(labels.shape), f"one label for each of the {len(train)} rows")
     if len(labels) and int(labels.min()) < 0:
         raise reject("labels", int(labels.min()), "labels from 0: an unlabelled image cannot vote")
+
+
+def check_classified(train: Tensor, labels: Tensor, test: Tensor) -> None:
+    """Refuse features ``[N, F]`` with labels, and ``[M, F]`` to be classified, that are not finite or do not fit."""
+    check_rows("train", train)
+    check_rows("test", test)
+    columns = train.shape[1]
+    check(test.shape[1] == columns, "test", tuple(test.shape), f"rows of {columns} columns, like train")
+    check_same("device", train=train, labels=labels, test=test)
+    check_labels(train, labels)
 
 
 def take(source: Any, count: int | None, seed: int = 0) -> Any:
@@ -102,7 +123,7 @@ def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: 
 
     Both are unit rows, ``[N, d]`` (the papers take the memory bank itself) and ``[M, d]``, with labels from 0.
     """
-    check_labels(train, labels)
+    check_classified(train, labels, test)
     nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(_rows(train))])
     return labels[nearest] == test_labels
 
@@ -112,6 +133,8 @@ def own_class_share(rows: Tensor, labels: Tensor, *, percent: float = 1.0, queri
 
     The mean over the first ``queries`` rows, none of which counts among its own neighbours.
     """
+    check_rows("rows", rows)
+    check(len(rows) >= 2, "rows", tuple(rows.shape), "at least two rows, each other's neighbours")
     asked = rows[:queries]
     others = (asked @ rows.T).fill_diagonal_(-torch.inf)
     nearest = others.topk(max(1, round(len(rows) * percent / 100)), sorted=False).indices
@@ -125,9 +148,9 @@ def knn(
 
     Source: Wu et al. 2018. Shapes are those of :func:`nearest_neighbour`.
     """
-    check_labels(train, labels)
-    check(k >= 1, "k", k, "at least 1")
-    check(temperature > 0, "temperature", temperature, "a number above 0")
+    check_classified(train, labels, test)
+    check_integer("k", k)
+    check(is_number(temperature) and temperature > 0, "temperature", temperature, "a number above 0")
     classes, predicted = int(labels.max()) + 1, []
     for rows in test.split(_rows(train)):
         similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)

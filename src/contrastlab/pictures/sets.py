@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, features
 from torch import Tensor
 
 from contrastlab.pictures import limits
@@ -23,7 +23,8 @@ from contrastlab.support.errors import ContrastLabError, CorruptFileError, TooLa
 
 STREAMED_SIDE = 256  # what ImageNet protocols resize the shorter side to before a 224-pixel crop
 
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+AVIF = (".avif",) if features.check("avif") else ()
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP", *(("AVIF",) if AVIF else ()))
 """Of Pillow, decided by a file's content: an EPS file called ``.jpg`` would be handed to another program."""
 
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error)  # of Pillow's readers

@@ -72,6 +72,7 @@ class Measured:
     @classmethod
     def share(cls, correct: Tensor) -> Measured:
         """Percent of ``True`` in a boolean ``[N]``."""
+        check(len(correct), "items", len(correct), "at least 1")
         return cls(100 * float(correct.double().mean()), len(correct), correct=correct.cpu())
 
 
@@ -121,14 +122,22 @@ class Task:
 
         A ``NotApplicableError`` names the data and says why: another modality, or one class.
         """
+        # of one class nothing is held out, so that there is no test part to look at
+        if self.compares_classes and not getattr(data, "labelled", True):
+            self._check_classes(data.name, data.pretrain)
         if data.test.modality not in self.modalities:
             accepted = ", ".join(f"{modality}s" for modality in self.modalities)
             accepted = " and ".join(accepted.rsplit(", ", 1))
             raise NotApplicableError(f"{self.name} is a task for {accepted}; {data.name} has {data.test.modality}s")
-        if self.compares_classes and len(data.train.labels.unique()) < 2:
-            only = data.train.classes[int(data.train.labels[0])]
+        if self.compares_classes:
+            self._check_classes(data.name, data.train)
+
+    def _check_classes(self, name: str, part: Any) -> None:
+        known = part.labels[part.labels >= 0]
+        if len(known.unique()) == 1:
+            only = part.classes[int(known[0])]
             why = f"{self.name} tells classes apart and needs at least two"
-            raise NotApplicableError(f"{data.name} has one class, {only!r}: {why}")
+            raise NotApplicableError(f"{name} has one class, {only!r}: {why}")
 
     def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
         """Every metric by name; a ``NotApplicableError`` says why the task does not fit the data or the encoders."""

@@ -15,12 +15,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from contrastlab.objectives import ABSENT, check_scores
 from contrastlab.scores import ranks
-from contrastlab.support.errors import check, reject
+from contrastlab.support import host
+from contrastlab.support.errors import NotApplicableError, check, reject
+from contrastlab.support.tensors import check_same
 
 Own = Literal["excluded", "ranked"]
 
@@ -85,6 +86,7 @@ class Pool:
 
     def _check(self) -> None:
         queries, keys = self.shape
+        check(queries >= 1, "queries", queries, "a batch of at least 1")
         _check_rows("own", self.own, "[{}]", queries, keys)
         _check_rows("banned", self.banned, "[{}, E]", queries, keys)
         labels = self.labels
@@ -99,26 +101,33 @@ class Pool:
         return torch.cat(parts, 1) if parts else None
 
     def left(self, own: Own) -> int:
-        """How many keys are candidates of each query."""
-        excluded = self.excluded(own)
-        return self.shape[1] - (0 if excluded is None else excluded.shape[1])
+        """How many keys are candidates of each query, or of the query that has fewest; an ``ArgumentError`` for none.
+
+        A key that is excluded twice, as the own one and as banned, counts once on a CPU.
+        """
+        excluded, keys = self.excluded(own), self.shape[1]
+        gone = 0 if excluded is None else _most_distinct(excluded)
+        if gone >= keys:
+            accepted = f"more keys than the {gone} that are no candidates of a query: its own key and banned ones"
+            raise reject("keys", keys, accepted if gone else "at least one key to choose from")
+        return keys - gone
 
     def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
         """The keys at ranks ``first`` to ``last − 1``, from the most similar one, as indices ``[B, last − first]``.
 
         With ``picks`` ``[B, k]``, positions 0 to ``last − first − 1`` in the region, only these: ``[B, k]``.
         """
-        with _excluded_at_minus_inf(self.logits, self.excluded(own)) as ranking:
-            indices = ranks.ring_indices(ranking, first, last)
+        indices: Tensor = _Region.apply(self.logits, self.excluded(own), first, last)
         return Chosen(indices if picks is None else indices.gather(1, picks))
 
     def whole_region(self, first: int, last: int, own: Own) -> Chosen:
         """All of :meth:`region`, by its indices or, where that is cheaper, as all keys with the others absent."""
         size, keys = last - first, self.shape[1]
-        if 3 * size <= 2 * keys or self.device.type != "cpu" or not self.dense:
+        if 3 * size <= 2 * keys or not host.holds(self.device) or not self.dense:
             return self.region(first, last, own)
-        with _excluded_at_minus_inf(self.logits, self.excluded(own)) as ranking:
-            return Chosen(None, torch.from_numpy(~ranks.inside(ranking, first, last)), size)
+        outside: Tensor | None = _Outside.apply(self.logits, self.excluded(own), first, last)
+        # no mask says which keys a row with a score that is no number takes
+        return self.region(first, last, own) if outside is None else Chosen(None, outside, size)
 
     def read(self, chosen: Chosen) -> Tensor:
         """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
@@ -138,6 +147,7 @@ class Candidates(Pool):
         check_scores(logits=self.logits)
         check(self.logits.dim() == 2, "logits", tuple(self.logits.shape), "scores of shape [B, N]")
         self._check()
+        check_same("device", logits=self.logits, own=self.own, labels=self.labels, banned=self.banned)
 
 
 @dataclass(frozen=True)
@@ -160,6 +170,9 @@ class Stored(Pool):
         q, k = tuple(self.queries.shape), tuple(self.keys.shape)
         check(len(q) == len(k) == 2 and q[1] == k[1], "queries, keys", (q, k), "tensors of shape [B, d] and [N, d]")
         self._check()
+        check_same("dtype", queries=self.queries, keys=self.keys)
+        about = {"own": self.own, "labels": self.labels, "banned": self.banned}
+        check_same("device", queries=self.queries, keys=self.keys, **about)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -205,6 +218,75 @@ class Stored(Pool):
         return chosen.without_absent(values)
 
 
+class _Selection(torch.autograd.Function):
+    # A selection has no derivative. As a function of its own it sees plain tensors, whatever torch.func asks for.
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if output is not None:
+            ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[None, ...]:
+        return (None,) * 4
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> None:
+        return None
+
+    @classmethod
+    def over(cls, info: Any, in_dims: Any, logits: Tensor, excluded: Tensor | None, first: int, last: int) -> Any:
+        """The rows of a whole ``torch.vmap`` at once."""
+        size = info.batch_size
+
+        def flat(rows: Tensor, dim: int | None) -> Tensor:
+            rows = rows.expand(size, *rows.shape) if dim is None else rows.movedim(dim, 0)
+            return rows.flatten(0, 1)
+
+        out = cls.apply(flat(logits, in_dims[0]), None if excluded is None else flat(excluded, in_dims[1]), first, last)
+        return (None, None) if out is None else (out.unflatten(0, (size, -1)), 0)
+
+
+class _Region(_Selection):
+    # [B, last − first] indices of a region; a row that holds NaN or +inf has that key alone, so that its loss is none
+
+    @staticmethod
+    def forward(logits: Tensor, excluded: Tensor | None, first: int, last: int) -> Tensor:
+        finite = _check_ends(logits, excluded)
+        with _excluded_at_minus_inf(logits, excluded) as ranking:
+            return ranks.ring_indices(ranking, first, last) if finite else ranks.not_finite(ranking, first, last)
+
+    @staticmethod
+    def vmap(*arguments: Any) -> Any:
+        return _Region.over(*arguments)
+
+
+class _Outside(_Selection):
+    # [B, N] what lies outside a region, on a CPU; None if a score is NaN or +inf
+
+    @staticmethod
+    def forward(logits: Tensor, excluded: Tensor | None, first: int, last: int) -> Tensor | None:
+        if not _check_ends(logits, excluded):
+            return None
+        with _excluded_at_minus_inf(logits, excluded) as ranking:
+            return torch.from_numpy(~ranks.inside(ranking, first, last))
+
+    @staticmethod
+    def vmap(*arguments: Any) -> Any:
+        return _Outside.over(*arguments)
+
+
+def _check_ends(logits: Tensor, excluded: Tensor | None) -> bool:
+    # Whether no score is NaN or +inf, as far as a host knows that need not wait; -inf is refused where keys are
+    # excluded: none would rank below it.
+    if not host.holds(logits.device) or not logits.numel():
+        return True
+    lowest, highest = (float(end) for end in logits.detach().aminmax())
+    if excluded is not None and lowest == -math.inf:
+        raise reject("logits", -math.inf, f"finite scores, {ABSENT:g} for an absent one: no key would rank below it")
+    return not math.isnan(highest) and highest < math.inf
+
+
 @contextmanager
 def _excluded_at_minus_inf(logits: Tensor, excluded: Tensor | None) -> Iterator[Tensor]:
     """The scores with excluded entries below all others for a while: a copy of ``[B, N]`` would cost more."""
@@ -212,8 +294,6 @@ def _excluded_at_minus_inf(logits: Tensor, excluded: Tensor | None) -> Iterator[
     if excluded is None:
         yield ranking
         return
-    if logits.device.type == "cpu" and logits.numel() and float(ranking.amin()) == -math.inf:
-        raise reject("logits", -math.inf, f"finite scores, {ABSENT:g} for an absent one: no key would rank below it")
     if logits.is_inference() or 0 in logits.stride():  # may not be written to
         yield ranking.clone().scatter_(1, excluded, -math.inf)
         return
@@ -227,6 +307,14 @@ def _excluded_at_minus_inf(logits: Tensor, excluded: Tensor | None) -> Iterator[
             ranking.scatter_(1, excluded, before)
 
 
+def _most_distinct(rows: Tensor) -> int:
+    """The largest number of distinct entries of a row of ``[B, E]``; on a device, whose host would have to wait, E."""
+    if not host.holds(rows.device) or rows.shape[1] < 2:
+        return rows.shape[1]
+    changes = rows.sort(1).values.diff(dim=1) != 0
+    return int(changes.sum(1).max()) + 1
+
+
 def _check_rows(name: str, rows: Any, form: str, queries: int, keys: int) -> None:
     if rows is None:
         return
@@ -235,7 +323,7 @@ def _check_rows(name: str, rows: Any, form: str, queries: int, keys: int) -> Non
     if rows.dim() != form.count(",") + 1 or len(rows) != queries:
         raise reject(name, tuple(rows.shape), f"a tensor of shape {form.format(queries)}, a row for each query")
     # on a device the host would have to wait
-    if rows.device.type == "cpu" and rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < keys):
+    if host.holds(rows.device) and rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < keys):
         raise reject(name, rows.flatten().tolist()[:8], f"rows of the keys, from 0 to {keys - 1}")
 
 
@@ -257,13 +345,16 @@ class _Dots(torch.autograd.Function):
     """``[B, K]`` products of each query with its own K keys; no way of it has ``[B, K, d]`` in memory."""
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, indices: Tensor, known: Tensor | None, many: bool) -> Tensor:
-        ctx.save_for_backward(keys, indices)
-        ctx.many = many
+    def forward(queries: Tensor, keys: Tensor, indices: Tensor, known: Tensor | None, many: bool) -> Tensor:
         return _dots(queries, keys, indices) if known is None else known.clone()
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, keys, indices, _, ctx.many = inputs
+        ctx.save_for_backward(keys, indices)
+        ctx.save_for_forward(keys, indices)
+
+    @staticmethod
     def backward(ctx: Any, weights: Tensor) -> tuple[Tensor, None, None, None, None]:
         keys, indices = ctx.saved_tensors
         if ctx.many:
@@ -272,10 +363,19 @@ class _Dots(torch.autograd.Function):
             gradient = F.embedding_bag(indices, keys, per_sample_weights=weights, mode="sum")
         return gradient, None, None, None, None
 
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *others: Any) -> Tensor:
+        keys, indices = ctx.saved_tensors
+        return _dots(tangent, keys, indices)
+
+    @staticmethod
+    def vmap(*arguments: Any) -> Any:
+        raise NotApplicableError("torch.vmap over Stored keys: accepted is Candidates, whose scores are plain tensors")
+
 
 def _dots(queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:
     # index_select is several times faster than keys[indices]
-    if keys.device.type == "cpu":  # the keys of one query at a time stay in the cache
+    if host.holds(keys.device):  # the keys of one query at a time stay in the cache
         products, rows = queries.new_empty(indices.shape), keys.new_empty(indices.shape[1], keys.shape[1])
         for q, i, product in zip(queries, indices, products, strict=True):
             torch.mv(torch.index_select(keys, 0, i, out=rows), q, out=product)

@@ -13,7 +13,9 @@ from torch import Tensor
 from contrastlab.scores import ranks
 from contrastlab.scores.candidates import Pool
 from contrastlab.scores.choices import ROW_PER_ITEM, Choices, Need, Part
+from contrastlab.support import host
 from contrastlab.support.errors import check_integer, reject
+from contrastlab.support.tensors import check_rows
 
 
 def kmeans(keys: Tensor, clusters: int, runs: int = 1, *, iterations: int = 20, seed: int = 1234) -> Tensor:
@@ -21,9 +23,13 @@ def kmeans(keys: Tensor, clusters: int, runs: int = 1, *, iterations: int = 20, 
 
     Keys ``[N, d]`` give labels ``[N, runs]``, int64 on the same device; run r has the seed ``seed + r``.
     """
+    if host.holds(keys.device):  # a GPU's host would have to wait
+        check_rows("keys", keys)
+    check_integer("clusters", clusters)
+    check_integer("runs", runs)
     if clusters > len(keys):
         raise reject("clusters", clusters, f"at most the number of keys, {len(keys)}")
-    run = _faiss if keys.device.type == "cpu" else _lloyd
+    run = _faiss if host.holds(keys.device) else _lloyd
     return torch.stack([run(keys, clusters, iterations, seed + r) for r in range(runs)], 1)
 
 

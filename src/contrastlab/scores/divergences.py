@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import scipy.special
 import torch
@@ -75,14 +76,44 @@ def _where(condition: Tensor, inside: Callable[[Tensor], Tensor], t: Tensor, saf
     return torch.where(condition, inside(torch.where(condition, t, safe)), outside)
 
 
+class _LogWrightOmega(torch.autograd.Function):
+    # z → log W(e^z), W and nothing that PyTorch has; its derivative is 1 / (1 + W), that of W is W / (1 + W)
+
+    @staticmethod
+    def forward(z: Tensor) -> tuple[Tensor, Tensor]:
+        double = z.double()
+        w = torch.as_tensor(scipy.special.wrightomega(double.cpu().numpy())).to(double)
+        log_w, w = (double - w).to(z), w.to(z)
+        return log_w - (log_w + w - z) / (1 + w), w
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1])
+        ctx.save_for_forward(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, of_log: Tensor | None, of_w: Tensor | None) -> Tensor | None:
+        (w,) = ctx.saved_tensors
+        gradient = of_log
+        if of_w is not None:
+            gradient = of_w * w if of_log is None else of_log + of_w * w
+        return None if gradient is None else gradient / (1 + w)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, Tensor]:
+        (w,) = ctx.saved_tensors
+        moved = tangent / (1 + w)
+        return moved, moved * w
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int], z: Tensor) -> tuple[Any, tuple[int, int]]:
+        return _LogWrightOmega.apply(z), (in_dims[0], in_dims[0])
+
+
 def _jeffrey_conjugate(t: Tensor) -> Tensor:
-    # W(e^z) = e^l where l + e^l = z, and W + 1/W + t - 2 = e^-l - l - 1: no overflow before the value itself overflows.
-    # One Newton step from the solution carries the gradient, dl/dz = 1 / (1 + W).
-    z = 1 - t
-    double = z.detach().double()
-    w = torch.as_tensor(scipy.special.wrightomega(double.cpu().numpy())).to(double)
-    log_w, w = (double - w).to(z), w.to(z)
-    log_w = log_w - (log_w + w - z) / (1 + w)
+    # W(e^z) = e^l where l + e^l = z, and W + 1/W + t - 2 = e^-l - l - 1: no overflow before the value itself overflows
+    log_w, _ = _LogWrightOmega.apply(1 - t)
     return (-log_w).exp() - log_w - 1
 
 

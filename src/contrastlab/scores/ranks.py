@@ -1,17 +1,21 @@
 """The keys at given ranks of a similarity, found by selection, never by a sort.
 
-A partition finds the scores at the two edges of a region, and one comparison with them tells who is inside. The keys of
-a region come in the order of their index on a CPU, so which key a random draw picks depends on the scores alone; ties
-at an edge go to the lower index.
+A partition finds the scores at the two edges of a region, and one comparison with them tells who is inside. On a CPU
+the keys of a region come in the order of their index, so which key a random draw picks depends on the scores alone, and
+ties at an edge go to the lower index. On another device ``topk`` decides both.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from contrastlab.support import host
+from contrastlab.support.errors import check
 
 Array = np.ndarray[Any, Any]
 
@@ -27,7 +31,7 @@ def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
     keys = ranking.shape[1]
     if first == 0 and last == keys:
         return torch.arange(keys, device=ranking.device).expand(ranking.shape[0], keys)
-    if ranking.device.type == "cpu":
+    if host.holds(ranking.device):
         return torch.from_numpy(_members(inside(ranking, first, last), last - first))
     if last == keys:
         return ranking.topk(keys - first, largest=False, sorted=False).indices
@@ -35,6 +39,16 @@ def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
     if first == 0:
         return outer
     return outer.gather(1, ranking.gather(1, outer).topk(last - first, largest=False, sorted=False).indices)
+
+
+def not_finite(ranking: Tensor, first: int, last: int) -> Tensor:
+    """As :func:`ring_indices` where scores are NaN or +inf: a row with such a score has its index in every place.
+
+    The loss of that row is then no number, and the choices of other rows are what they would be without it.
+    """
+    bad = ranking.isnan() | (ranking == math.inf)
+    indices = ring_indices(ranking.masked_fill(bad, 0.0), first, last)
+    return torch.where(bad.any(1, keepdim=True), bad.byte().argmax(1, keepdim=True), indices)
 
 
 def inside(ranking: Tensor, first: int, last: int) -> Array:
@@ -68,8 +82,7 @@ def _members(inside: Array, count: int) -> Array:
     # [B, count] ascending. A flat search is several times faster than one in two dimensions.
     rows, keys = inside.shape
     flat: Array = np.flatnonzero(inside.ravel())
-    if len(flat) != rows * count:  # NaN has no rank; the loss will be NaN whatever is chosen
-        return np.arange(count)[None].repeat(rows, 0)
+    check(len(flat) == rows * count, "ranking", "nan", "scores that have an order")
     flat = flat.reshape(rows, count)
     flat -= np.arange(rows)[:, None] * keys
     return flat

@@ -57,6 +57,8 @@ class Cache:
         return root() / "contrastlab" / ".kept" / f"{self._name}.json"
 
     def _read(self) -> dict[str, Any]:
+        if not self.path.is_file():
+            return {}
         with suppress(*DAMAGED):
             stored = verified(json.loads(self.path.read_text(encoding="utf-8")))
             if stored["code"] == code():

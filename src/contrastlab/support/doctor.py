@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, metadata, version
 from itertools import chain
 from pathlib import Path
@@ -23,14 +23,30 @@ from contrastlab.support.provenance import provenance
 from contrastlab.train.schedule import precision
 
 
+def facts(
+    out_dir: Path | str, data_root: str | Path | None = None, *, read_data: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Names and values of the installation; with ``read_data``, which takes minutes, also of each data set."""
+    yield from _installation()
+    yield from _extras()
+    yield _folder(limits.own_path("out", out_dir))
+    yield _data_root(data_root)
+    if read_data:
+        yield from _data_sets(data_root)
+
+
 def lines(out_dir: Path | str, data_root: str | Path | None = None, *, read_data: bool = False) -> Iterator[str]:
-    """The installation in lines of ``name: value``; with ``read_data``, which takes minutes, also of each data set."""
-    known = [*_installation(), *_extras(), _folder(limits.own_path("out", out_dir)), _data_root(data_root)]
-    if not read_data:
-        known.append(("", "--data reads every data set and says how to get those that are missing"))
-    sets = data.names() if read_data else ()
-    wide = max(len(name) for name in (*dict(known), *(f"data {each}" for each in sets)))
-    for name, value in chain(known, ((f"data {each}", _read(each, data_root)) for each in sets)):
+    """The :func:`facts` as lines of a name and a value; that of a data set comes as soon as it was read."""
+    first = list(facts(out_dir, data_root))
+    names = [name for name, _ in first]
+    sets: Iterable[tuple[str, str]] = ()
+    if read_data:
+        names += [f"data {dataset}" for dataset in data.names()]
+        sets = _data_sets(data_root)
+    else:
+        first.append(("", "--data reads every data set and says how to get those that are missing"))
+    wide = max(map(len, names))
+    for name, value in chain(first, sets):
         yield f"{name:{wide}s}  {escape.line(value)}"
 
 
@@ -79,6 +95,11 @@ def _data_root(root: str | Path | None) -> tuple[str, str]:
     origin = "given" if root is not None else "CONTRASTLAB_DATA" if os.environ.get("CONTRASTLAB_DATA") else "default"
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     return "data root", f"{folder} ({origin}), {', '.join(there) or 'empty or not there'}"
+
+
+def _data_sets(root: str | Path | None) -> Iterator[tuple[str, str]]:
+    for dataset in data.names():
+        yield f"data {dataset}", _read(dataset, root)
 
 
 def _read(dataset: str, root: str | Path | None) -> str:

@@ -34,6 +34,12 @@ _DAMAGED_TENSORS = (*DAMAGED, SafetensorError, struct.error)
 _BLANK = "0" * 64
 
 
+def check_regular(path: Path) -> None:
+    """Refuse a pipe, a device and what else is there and neither file nor folder: to read it might never end."""
+    if not (path.is_file() or path.is_dir()) and path.exists():
+        raise CorruptFileError(f"{path} is no regular file; put a file in its place, or remove it")
+
+
 def make_folder(path: Path) -> Path:
     """``path``, made with its parents where it is not there; a ``StorageError`` names what cannot be made and why."""
     try:
@@ -94,6 +100,8 @@ def _temporary(path: Path) -> IO[bytes]:
 
 def _remove_leftovers(path: Path) -> None:
     for name in glob.glob(f"{glob.escape(str(path))}*.tmp"):
+        if not os.path.isfile(name):  # a pipe, say, that nobody ever writes to
+            continue
         with suppress(OSError), open(name, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(name)
@@ -107,6 +115,7 @@ def write_record(path: Path, record: Mapping[str, Any]) -> Path:
 
 def read_record(path: Path) -> dict[str, Any]:
     """What :func:`write_record` wrote; raises one of :data:`DAMAGED`, where it cannot be read or was altered."""
+    check_regular(path)
     return verified(json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -129,6 +138,7 @@ def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
     """Tensors on ``device`` and values that :func:`write_tensors` wrote; a ``CorruptFileError`` tells of damage."""
     from safetensors.torch import load_file
 
+    check_regular(path)
     try:
         with path.open("rb") as file:
             start = file.read(8)
@@ -153,6 +163,7 @@ def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
 
 def tensors_checksum(path: Path) -> str | None:
     """The checksum in the header of a whole file of :func:`write_tensors`; ``None`` of an older version's."""
+    check_regular(path)
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         return _values(file.read(length)).get(CHECKSUM)

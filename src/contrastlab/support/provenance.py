@@ -50,6 +50,10 @@ class Provenance(FrozenModel):
     driver: str | None
     cuda: str | None
     processes: int = Field(1, ge=1, description="that trained together, each with own views and batch-norm statistics")
+    # what a GPU computes float32 with: factors of 10 bits in place of 23 (TF32), and kernels that were tried out
+    tf32_products: bool | None = Field(None, description="whether matrix products may be TF32")
+    tf32_convolutions: bool | None = Field(None, description="whether convolutions may be TF32")
+    cudnn_benchmark: bool | None = Field(None, description="whether cuDNN tries which of its kernels is fastest")
     deterministic: bool = Field(description="torch.are_deterministic_algorithms_enabled()")
     data_fingerprint: str = Field(description="hash of the data used")
     data_note: str = Field("", description="what to know about this copy of the data, such as a lossy re-encoding")
@@ -87,6 +91,9 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
         "threads": torch.get_num_threads(), "device": str(device),
         "gpu": torch.cuda.get_device_name(device) if cuda else None, "driver": _driver() if cuda else None,
         "cuda": torch.version.cuda if cuda else None, "processes": world()[1],
+        "tf32_products": torch.backends.cuda.matmul.allow_tf32 if cuda else None,
+        "tf32_convolutions": torch.backends.cudnn.allow_tf32 if cuda else None,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark if cuda else None,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import shutil
 import sys
 import textwrap
@@ -64,10 +65,19 @@ def fold(text: str, wide: int | None) -> str:
     return text if wide is None else textwrap.fill(text, wide, subsequent_indent="  ")
 
 
+def _finite(record: Mapping[Any, Any]) -> dict[Any, Any]:
+    """A record with ``None`` for its values that are infinite or NaN."""
+    beyond = [name for name, value in record.items() if isinstance(value, float) and not math.isfinite(value)]
+    return {**record, **dict.fromkeys(beyond)}
+
+
 def show(args: Namespace, records: Sequence[Mapping[Any, Any]], rows: Iterable[Mapping[str, object]]) -> None:
-    """Print what a command lists: ``records`` for another program (:func:`add_forms`), ``rows`` for a person."""
+    """Print what a command lists: ``records`` for another program (:func:`add_forms`), ``rows`` for a person.
+
+    JSON has neither infinity nor NaN: both are ``null`` there.
+    """
     if args.form == "json":
-        print(json.dumps(list(records), indent=1, ensure_ascii=False))
+        print(json.dumps([_finite(record) for record in records], indent=1, ensure_ascii=False, allow_nan=False))
     elif args.form == "csv":
         writer = csv.DictWriter(sys.stdout, list(records[0]) if records else [], lineterminator="\n")
         writer.writeheader()

@@ -13,6 +13,7 @@ import torch
 
 from contrastlab import data, keys, methods, tasks
 from contrastlab.domains.modalities import modality
+from contrastlab.papers import is_paper
 from contrastlab.pictures.items import Splits, fingerprint
 from contrastlab.pictures.loading import decoders
 from contrastlab.settings import Settings
@@ -91,7 +92,7 @@ class Cell:
 
     def run(self, execution: Execution, *, wait: bool = True, log: Log) -> Result | Unavailable:
         """The result, read or computed, or why there is none; ``wait=False``: ``BusyError`` if another computes it."""
-        if self.profile != "paper" and not torch.cuda.is_available():
+        if not is_paper(self.profile) and not torch.cuda.is_available():
             torch.set_num_threads(1)  # small networks are faster on one, and sums depend on the number
         splits = self.data(execution)
         try:

@@ -16,6 +16,7 @@ from contrastlab import data, encoders, papers, tasks
 from contrastlab.pictures import foreign_networks as foreign
 from contrastlab.pictures.augmentations import augmentation
 from contrastlab.pictures.export import FILE as TENSORS
+from contrastlab.pictures.limits import own_path
 from contrastlab.recipe import CHOICES, Recipe, build, types_of
 from contrastlab.settings import Settings
 from contrastlab.support import escape, files, shipped
@@ -24,7 +25,7 @@ from contrastlab.support.seeds import fixed
 from contrastlab.tables import report, results
 from contrastlab.tables.cells import say
 from contrastlab.tables.foreign import one
-from contrastlab.train.checkpoint import read_run
+from contrastlab.train.checkpoint import describing, read_run
 
 FILE = "model.safetensors"
 _LOADS = {
@@ -43,9 +44,11 @@ def export(run: Path | str, to: str, out: Path | str | None = None) -> Path:
     """
     check(to in _LOADS, "to", to, " or ".join(_LOADS))
     record, networks = read_run(Path(run)), encoders.load(Path(run))
-    folder = Path(out or f"{record['recipe']['name'].replace('/', '-')}-{to}")
+    folder = own_path("out", out or f"{record['recipe']['name'].replace('/', '-')}-{to}")
     check(not folder.exists(), "out", str(folder), "a folder that does not exist yet")
-    settings, first = Settings.model_validate(record["settings"]), networks[0]
+    with describing(Path(run)):
+        settings = Settings.model_validate(record["settings"])
+    first = networks[0]
     config: dict[str, Any] = {"architecture": settings.arch}
     load, (tensors, values) = _LOADS[to], files.read_tensors(Path(run) / TENSORS)
     if to != "hub-folder":
@@ -59,9 +62,10 @@ def export(run: Path | str, to: str, out: Path | str | None = None) -> Path:
         every = {"num_classes": 0, **arguments} if to == "timm" else arguments
         given = ", ".join(f"{key}={value!r}" for key, value in every.items())
         load = f"{load.format(name=name, given=given)}\n# reads pixels from 0 to 1, less {shown.mean}, over {shown.std}"
+    text = card(Path(run), record, to, load)  # before anything is written
     files.write_tensors(folder / FILE, tensors, values)
     files.write_whole(folder / "config.json", json.dumps({**config, "recipe": record["recipe"]}, indent=1) + "\n")
-    files.write_whole(folder / "README.md", card(Path(run), record, to, load))
+    files.write_whole(folder / "README.md", text)
     return folder
 
 
@@ -83,9 +87,11 @@ def _elsewhere(network: Any, settings: Settings, to: str) -> tuple[str, dict[str
 
 def card(run: Path, record: dict[str, Any], to: str, load: str) -> str:
     """Markdown: the method's equation and parts, data, settings, and the numbers of tasks with their profiles."""
-    described, settings = record["recipe"], Settings.model_validate(record["settings"])
-    parts = {name: described[name] and build(name, described[name], types_of(name)) for name in CHOICES}
-    recipe = Recipe(described["name"], described["name"], temperature=described["temperature"], **parts)
+    described = record["recipe"]
+    with describing(run):
+        settings = Settings.model_validate(record["settings"])
+        parts = {name: described[name] and build(name, described[name], types_of(name)) for name in CHOICES}
+        recipe = Recipe(described["name"], described["name"], temperature=described["temperature"], **parts)
     rows = [_row(name, result) for result in stored(run, record) for name in result.metrics]
     heads = ["| number | value | profile | test items |", "| --- | --- | --- | --- |"]
     data = escape.markdown(f"{record['dataset']}: {record.get('data_note') or 'no note'}")
@@ -108,8 +114,10 @@ def _row(name: str, result: results.Result) -> str:
 
 def stored(run: Path, record: dict[str, Any]) -> list[results.Result]:
     """The results of all tasks that scored a run, of those beside it and those that came with the package."""
-    wanted = Settings.model_validate(record["settings"]).identity(), {**record["recipe"], "name": ""}
-    every = results.find((run.resolve().parents[1], *shipped.RESULTS), dataset=record["dataset"], seed=record["seed"])
+    with describing(run):
+        wanted = Settings.model_validate(record["settings"]).identity(), {**record["recipe"], "name": ""}
+    beside = run.resolve().parents[1:2]  # none of a run at the root of a disk
+    every = results.find((*beside, *shipped.RESULTS), dataset=record["dataset"], seed=record["seed"])
     own = [(r, (Settings.model_validate(r.settings).identity(), {**r.recipe, "name": ""})) for r in every]
     return [r for r, what in own if what == wanted]
 

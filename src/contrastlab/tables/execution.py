@@ -32,6 +32,13 @@ COLLECTIVE_TIMEOUT = timedelta(days=30)
 """How long processes wait for the first one, which scores alone; Fabric's half hour is less than a probe takes."""
 
 
+_LAUNCHED = (
+    "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", "SLURM_PROCID",
+    "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS",
+)  # fmt: skip
+"""Variables by which a launcher tells a process which of several it is."""
+
+
 def parse_devices(devices: int | str) -> int | str:
     """A number where the text is one, as a command line or papermill passes it; :class:`Execution` checks its range."""
     return int(devices) if re.fullmatch("-?[0-9]{1,6}", str(devices)) else devices
@@ -63,6 +70,9 @@ class Execution:
         check_choice("strategy", self.strategy, ("auto", "ddp"))
         check(not own_path("out_dir", self.out_dir).is_file(), "out_dir", str(self.out_dir), "a folder")
         check(minutes is None or minutes >= 0, "max_minutes", minutes, "None, or minutes of at least 0")
+        for variable in _LAUNCHED:
+            value = os.environ.get(variable, "0")
+            check(value.isdecimal(), variable, value, "a whole number, as torchrun or a cluster sets it; else unset it")
 
     @property
     def one_process(self) -> bool:

@@ -26,7 +26,7 @@ def references(names: Iterable[str], profile: str) -> list[str]:
     """The reference rows that rows ask for: the parts of a colour space see more than one, and have their own floor."""
     colours = any(isinstance(methods.get(name).views, Split) for name in names)
     random, random_lab, supervised = REFERENCES
-    return [random] + [random_lab] * colours + [supervised] * (profile != "paper")
+    return [random] + [random_lab] * colours + [supervised] * (not papers.is_paper(profile))
 
 
 def cells(
@@ -39,8 +39,9 @@ def cells(
 
 def table(
     paper: str, number: int | str, dataset: str, *, rows: str | Recipe | Iterable[str | Recipe] = "all",
-    columns: str = "all", profile: str = "auto", seeds: int | str | Iterable[int] = 0, references_too: bool = True,
-    jobs: int | str = "auto", cluster: pool.Cluster | None = None, log: Log = say, **execution: Any,
+    columns: str = "all", profile: str = "auto", precision: str | None = None, seeds: int | str | Iterable[int] = 0,
+    references_too: bool = True, jobs: int | str = "auto", cluster: pool.Cluster | None = None, log: Log = say,
+    **execution: Any,
 ) -> Report | report.Reports:  # fmt: skip
     """Run what is missing of a table and give it published beside measured.
 
@@ -51,7 +52,10 @@ def table(
         rows: ``"all"``, ``"ir,iring"``, a recipe of your own, or a list of such. A recipe of your own has the settings
             of its kind of keys and views, and is computed in this process.
         columns: ``"all"``, or names of columns, where the data set fills several.
-        profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``regime``, ``pilot`` or ``paper``.
+        profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``regime``, ``pilot``, ``gpu``, ``paper-bf16``
+            or ``paper``.
+        precision: of the encoders, in place of the profile's: ``32-true`` (on a GPU convolutions are TF32),
+            ``bf16-mixed``, or ``auto``, which is bf16-mixed where the device has such instructions.
         seeds: ``0``, ``"0,1"`` or a list.
         references_too: run the random and (small profiles) the supervised reference rows, too.
         jobs: cells at a time, in processes of one thread each; ``auto`` is one a core, or a device where there are
@@ -67,7 +71,7 @@ def table(
     own = [methods.add(row).name for row in given if isinstance(row, Recipe)]
     if own and cluster is not None:
         raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own)})")
-    plan = papers.plan(paper, number).with_rows(own)
+    plan = papers.plan(paper, number).with_rows(own).with_precision(precision)
     chosen = papers.choose_profile(profile, plan.profiles)
     wanted = given if isinstance(given, str) else [row.name if isinstance(row, Recipe) else row for row in given]
     names = plan.resolve_all(wanted)

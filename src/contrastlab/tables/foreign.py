@@ -54,8 +54,9 @@ def score(
     """
     if not isinstance(module, nn.Module) or not isinstance(data, Splits):
         raise reject("module, data", (type(module).__name__, data), "a torch.nn.Module, and what data.load gives")
-    settings = settings or SETTINGS.override(arch=f"{type(module).__module__}.{type(module).__qualname__}")
-    given = (task, data, name or settings.arch, settings, profile, seed, device)
+    class_name = f"{type(module).__module__}.{type(module).__qualname__}"
+    settings = settings or SETTINGS.override(arch=class_name)
+    given = (task, data, name or class_name, settings, profile, seed, device)
     floor = redrawn(module, seed) if untrained is None else untrained  # the seed says which was drawn
     weights = "" if untrained is None else f" {files.fingerprint(floor.state_dict(), {})}"
     return Scored(one(module, *given), one(floor, *given, weights=UNTRAINED + weights))

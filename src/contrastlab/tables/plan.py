@@ -7,15 +7,24 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
 from contrastlab import tasks
-from contrastlab.settings import FrozenModel, Settings
+from contrastlab.settings import FrozenModel, Precision, Settings
 from contrastlab.support import errors
 from contrastlab.tables import recipes
-from contrastlab.tables.profiles import NOTHING, UNSEARCHED, Changes, Scope, check_known, shared_profiles
+from contrastlab.tables.profiles import (
+    NOTHING,
+    PAPER,
+    UNSEARCHED,
+    Changes,
+    Scope,
+    check_known,
+    is_paper,
+    shared_profiles,
+)
 from contrastlab.tables.published import HERE, PAPERS, Table, cells_of, plans, read_toml, stems
 from contrastlab.tables.results import setup
 
@@ -26,7 +35,6 @@ REFERENCES: Mapping[str, str] = {
 }
 """The reference rows of ours: method name to printed name. The second one is the floor of two-stream methods."""
 
-_PAPER_PROFILE = "paper"
 _SCOPES = ("modality", "dataset", "method")
 
 
@@ -73,6 +81,7 @@ class TablePlan(Table):
     signs: dict[str, Literal["+", "-", "0"]] = Field(default_factory=dict)
     protocol: Scope = Field(description="the paper's: settings, and modality, dataset and method inside")
     profile: dict[str, Scope] = Field(default_factory=dict)
+    precision: Precision | None = Field(None, description="of the encoders, in place of that of the settings")
 
     @model_validator(mode="before")
     @classmethod
@@ -168,12 +177,17 @@ class TablePlan(Table):
     def profiles(self) -> tuple[str, ...]:
         """Names of the profiles, ``paper`` included."""
         small = dict.fromkeys((*shared_profiles(), *self.profile))
-        return (*(name for name in small if name != _PAPER_PROFILE), _PAPER_PROFILE)
+        return (*(name for name in small if name != PAPER), PAPER)
 
     def with_rows(self, methods: Iterable[str]) -> TablePlan:
         """The plan with further rows, which the paper does not print."""
         new = {name: "" for name in methods if name not in self.rows and name not in REFERENCES}
         return self.model_copy(update={"rows": {**self.rows, **new}}) if new else self
+
+    def with_precision(self, precision: str | None) -> TablePlan:
+        """The plan with encoders in a precision of :class:`contrastlab.settings.Settings`; ``None`` changes nothing."""
+        errors.check_choice("precision", precision, (None, *get_args(Precision)))
+        return self.model_copy(update={"precision": precision}) if precision else self
 
     def find(self, method: str) -> str | None:
         """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``."""
@@ -205,19 +219,22 @@ class TablePlan(Table):
         label = recipes.facts(full).label if not printed or " / " in printed else printed
         return full if not printed and label in self.rows.values() else label
 
-    def settings(
-        self, dataset: str, method: str, profile: str = _PAPER_PROFILE, column: Column | None = None
-    ) -> Settings:
+    def settings(self, dataset: str, method: str, profile: str = PAPER, column: Column | None = None) -> Settings:
         """The protocol of one cell; ``dataset`` may have no published column; ``column``'s settings win over all."""
         method = self.resolve(method)
         errors.check_name("profile", profile, self.profiles)
         self.check_dataset(dataset)
         recipe, kind = recipes.facts(method), recipes.modality(dataset)
-        scopes = (self.protocol, shared_profiles().get(profile, NOTHING), self.profile.get(profile, NOTHING))
-        layers = (layer for scope in scopes for layer in scope.layers(recipe, dataset, kind))
-        return Settings().override(*layers, column.settings if column is not None else {})
+        own = PAPER if is_paper(profile) else profile
+        scopes = (self.protocol, shared_profiles().get(profile, NOTHING), self.profile.get(own, NOTHING))
+        layers = [layer for scope in scopes for layer in scope.layers(recipe, dataset, kind)]
+        if column is not None:
+            layers.append(column.settings)
+        if self.precision is not None:
+            layers.append({"precision": self.precision})
+        return Settings().override(*layers)
 
-    def setup(self, column: Column, method: str, profile: str = _PAPER_PROFILE) -> str:
+    def setup(self, column: Column, method: str, profile: str = PAPER) -> str:
         """Hash of what decides a cell's number beside data and seed; see :func:`contrastlab.tables.results.setup`."""
         settings = self.settings(column.data, method, profile, column)
         recipe = recipes.facts(self.resolve(method)).describe(settings.overrides)

@@ -87,7 +87,7 @@ class SharedProfile(Scope):
     What was chosen for rows by their parts was chosen on pictures, and says nothing of sounds or sentences.
     """
 
-    extends: str = Field("", description="another shared profile, whose changes come first")
+    extends: str = Field("", description="another profile, whose changes come first; 'paper' is the protocol itself")
 
     @field_validator("method")
     @classmethod
@@ -98,13 +98,15 @@ class SharedProfile(Scope):
 
     def layers(self, recipe: Facts, dataset: str = "", modality: str = "image") -> Iterator[dict[str, Any]]:
         """Changes for a recipe on data of a modality, later ones winning."""
-        if self.extends:
+        if self.extends in shared_profiles():
             yield from shared_profiles()[self.extends].layers(recipe, dataset, modality)
         yield from super().layers(recipe, dataset, modality) if modality == "image" else (self.settings,)
 
     def chosen_by(self, recipe: Facts) -> str:
         """Name of the search that the settings of a recipe on pictures were chosen by; empty where there was none."""
-        inherited = shared_profiles()[self.extends].chosen_by(recipe) if self.extends else ""
+        inherited = ""
+        if self.extends in shared_profiles():
+            inherited = shared_profiles()[self.extends].chosen_by(recipe)
         scopes = [scope for kind, scope in self.kinds.items() if recipe.is_a(*kind)]
         scopes += [scope for name, scope in self.method.items() if name == recipe.name]
         return scopes[-1].search if scopes else inherited
@@ -114,6 +116,16 @@ class SharedProfile(Scope):
 def shared_profiles() -> Mapping[str, SharedProfile]:
     """What each small profile changes in every protocol."""
     return {name: SharedProfile.model_validate(changes) for name, changes in read_toml("profiles.toml").items()}
+
+
+PAPER = "paper"
+"""The profile that changes nothing: a protocol itself."""
+
+
+def is_paper(profile: str) -> bool:
+    """Whether a profile is the paper's protocol, whatever the precision of the encoders."""
+    shared = shared_profiles().get(profile)
+    return profile == PAPER or (shared is not None and shared.extends == PAPER)
 
 
 PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"

@@ -167,6 +167,7 @@ def read(path: Path | str) -> Result:
 
 
 def _json(path: Path) -> Any:
+    files.check_regular(path)
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -28,7 +28,7 @@ from contrastlab.support import files
 from contrastlab.support.errors import CorruptFileError, NotApplicableError, check, reject
 from contrastlab.tables import results
 from contrastlab.train import Speed, Trained, pretrain
-from contrastlab.train.checkpoint import NEEDED, RUN, Artefact, read_run
+from contrastlab.train.checkpoint import NEEDED, RUN, Artefact, describing, read_run
 from contrastlab.train.loop import Log
 from contrastlab.train.schedule import cpu_fabric, precision
 
@@ -180,28 +180,31 @@ def embed(
 ) -> Tensor:  # fmt: skip
     """Representations of your own pictures by a stored run, with the size and normalisation it was trained with.
 
-    Images are a uint8 tensor ``[N, C, H, W]``, not normalised, a folder, paths or Pillow's. They give ``[N, F]``
-    float32, the streams side by side: the unit output of the head, or the features behind it after (``pooled``) or
-    before pooling (``map``).
+    Images are a uint8 tensor ``[N, C, H, W]``, not normalised, a folder, paths or Pillow's. Of a folder every picture
+    below it has a row, in the order of :func:`contrastlab.data.pictures_in`. They give ``[N, F]`` float32, the streams
+    side by side: the unit output of the head, or the features behind it after (``pooled``) or before pooling
+    (``map``).
     """
     check(kind in ("embedding", "pooled", "map"), "kind", kind, "'embedding', 'pooled' or 'map'")
     source = _own(images)
     nets, record = encoders.load(Path(folder), device), read_run(Path(folder))
     if record.get("modality", "image") != "image":
         raise reject("folder", str(folder), f"a run of pictures; this one is of the modality {record['modality']}")
-    views = build("views", record["recipe"]["views"], types_of("views"))
+    with describing(Path(folder)):
+        views = build("views", record["recipe"]["views"], types_of("views"))
+        settings = Settings.model_validate(record["settings"])
     needed, count = [net.in_channels for net in nets], source.channels
     given = list(views.channels(count))
     if given != needed:
         raise NotApplicableError(f"{folder}: encoders of {needed} channels; pictures of {count} have views of {given}")
-    augmentation = modality(source).augmentation(Settings.model_validate(record["settings"]))
+    augmentation = modality(source).augmentation(settings)
     return tasks.encode(nets, views, augmentation, source, kind=kind, device=device)[0]
 
 
 def _own(images: Any) -> Any:
     form = "a uint8 tensor of shape [N, C, H, W], a folder, paths or Pillow's images, at least one"
     if isinstance(images, str | Path) and Path(images).is_dir():
-        return load(f"folder:{images}").pretrain
+        return load(f"unlabelled:{images}").pretrain
     given = [images] if isinstance(images, str | Path | Image.Image) else images
     if isinstance(given, list | tuple) and given and all(isinstance(each, str | Path | Image.Image) for each in given):
         images = stack([(each if isinstance(each, Image.Image) else Path(each), "") for each in given])

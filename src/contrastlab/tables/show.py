@@ -10,6 +10,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Self
 
 from contrastlab import tasks
+from contrastlab.papers import is_paper
 from contrastlab.pictures.task import Metric
 from contrastlab.support import escape, terminal
 from contrastlab.support.errors import ContrastLabError
@@ -141,7 +142,7 @@ class Report:
     @property
     def comparable(self) -> bool:
         """Whether measured numbers may be set against the published ones: only in the paper's own protocol."""
-        return self.profile == "paper"
+        return is_paper(self.profile)
 
     @property
     def about(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from contrastlab.support import files
-from contrastlab.support.errors import CorruptFileError, MissingDataError, StorageError
+from contrastlab.support.errors import CorruptFileError, MissingDataError, StorageError, UnknownNameError
 
 if TYPE_CHECKING:  # records are read without torch
     import torch
@@ -139,11 +140,39 @@ def check_origin(stored: Mapping[str, Any], origin: str | None, path: Path) -> N
 def read_run(folder: Path) -> dict[str, Any]:
     """What the ``run.json`` of a folder says; a ``CorruptFileError`` names one that is damaged or newer."""
     record = Artefact(folder, "", RUN, "run", NEEDED).read()
-    named = isinstance(record["recipe"].get("name"), str)
-    if not named or not re.fullmatch("[0-9a-f]{64}", record["hash"]):
-        wrong = f"hash={record['hash']!r}: accepted are 64 hexadecimal digits" if named else "its recipe has no name"
+    name, wrong = record["recipe"].get("name"), ""
+    if not (isinstance(name, str) and "\0" not in name):
+        wrong = "its recipe has no name" if name is None else f"its recipe has the name {name!r}"
+    elif not re.fullmatch("[0-9a-f]{64}", record["hash"]):
+        wrong = f"hash={record['hash']!r}: accepted are 64 hexadecimal digits"
+    elif not all(_is_row(row) for row in record["history"]):
+        wrong = "its history has other rows than numbers by name"
+    if wrong:
         raise CorruptFileError(f"{folder / RUN} is no record of a run ({wrong}); delete its folder and run it anew")
     return record
+
+
+def _is_row(row: object) -> bool:
+    if not isinstance(row, Mapping):
+        return False
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in row.values())
+
+
+@contextmanager
+def describing(folder: Path) -> Iterator[None]:
+    """What is taken from the record of a run inside; a ``CorruptFileError`` says of it what is missing or impossible.
+
+    A part or an architecture that is not known here keeps its ``UnknownNameError``: another process may know it.
+    """
+    try:
+        yield
+    except UnknownNameError:
+        raise
+    except files.DAMAGED as error:
+        reason = f"{type(error).__name__}: {error}" if isinstance(error, LookupError) else str(error)
+        raise CorruptFileError(
+            f"{folder / RUN} does not describe a run ({reason}); restore it, or run it anew"
+        ) from error
 
 
 def runs(roots: Iterable[Path | str]) -> Iterator[tuple[Path, dict[str, Any]]]:

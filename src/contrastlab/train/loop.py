@@ -33,6 +33,7 @@ from contrastlab.pictures.sets import StreamedImages
 from contrastlab.pictures.task import Log as Log
 from contrastlab.recipe import Recipe
 from contrastlab.settings import Settings
+from contrastlab.support import host
 from contrastlab.support.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, check
 from contrastlab.support.seeds import derive, fixed, generator
 from contrastlab.train import checkpoint
@@ -126,6 +127,10 @@ def pretrain(
     if start is not None:
         encoders.load_state_dict(start.state_dict())
     learner = Learner(recipe, settings, images=len(order), classes=len(images.classes), seed=seed, encoders=encoders)
+    copies = getattr(recipe.keys, "size", 0) // max(len(order), 1)
+    if copies > 1:
+        held = f"{copies} copies of each of {len(order)} items, a query's own among its negatives"
+        log(f"[{recipe.name} seed {seed}] the queue of {recipe.keys.size} keys comes to hold {held}")  # type: ignore[union-attr]
     if recipe.keys is None:
         return Trained(learner.network.encoders.eval().to(fabric.device))
     loop = _Loop(recipe, settings, learner, images, test, order, steps, seed, fabric, folder, log, speed or Speed())
@@ -220,7 +225,7 @@ class _Loop:
     @property
     def reads(self) -> bool:
         """Whether the host looks at the device after this step."""
-        return self.device.type == "cpu" or self.step % READ_EVERY == 0
+        return host.holds(self.device) or self.step % READ_EVERY == 0
 
     @property
     def waiting(self) -> float:
@@ -267,7 +272,7 @@ class _Loop:
         self.fabric.backward(out.loss)
         finite = self.finite(out.loss)
         self.bad = torch.where((self.bad < 0) & ~finite, self.step, self.bad)
-        if device.type == "cpu" and not bool(finite):
+        if host.holds(device) and not bool(finite):
             self.check_finite()
         if self.fused:
             # it skips its step where this is 1, and the host need not wait; a plain one takes it, and nothing is stored

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from contrastlab import keys
+from contrastlab.support import host
 
 if TYPE_CHECKING:
     from contrastlab.train.loop import _Loop
 
 QUERIES = 1024  # at most so many of a batch, of all processes together, are looked at
 COSINE, RANK = 0.995, 1.5  # a higher mean cosine, or a lower effective rank, is a collapse
+SPECTRUM_EVERY = 10  # epochs, where singular values in float64 are waited for: on every device but a CPU
 
 
 def effective_rank(rows: Tensor) -> float:
@@ -26,12 +28,13 @@ def effective_rank(rows: Tensor) -> float:
     return float(torch.special.entr(values / values.sum().clamp(min=1e-300)).sum().exp())
 
 
-def spread(query: Tensor, positive: Tensor) -> dict[str, float]:
+def spread(query: Tensor, positive: Tensor, *, spectrum: bool = True) -> dict[str, float]:
     """How unit queries ``[N, d]``, N of 2 or more, lie among each other and to their keys ``[N, M, d]``.
 
     ``alignment`` is the mean of ``‖q − k‖²`` over positive pairs, ``uniformity`` the logarithm of the mean of
     ``exp(−2 ‖q − q′‖²)`` over pairs of queries (Wang and Isola 2020; lower is better for both), ``mean_cosine`` the
-    mean of ``q·q′``, and ``effective_rank`` that of the queries.
+    mean of ``q·q′``, and ``effective_rank`` that of the queries; without ``spectrum`` it is taken only where the
+    queries have collapsed by their mean cosine.
     """
     q, pairs = query.double(), len(query) * (len(query) - 1)
     cosines = q @ q.T
@@ -39,10 +42,10 @@ def spread(query: Tensor, positive: Tensor) -> dict[str, float]:
     far = torch.logsumexp((4 * cosines - 4).fill_diagonal_(-math.inf).flatten(), 0) - math.log(pairs)
     near = 2 - 2 * (q * positive.mean(1)).sum(1).mean()
     alignment, uniformity, cosine = torch.stack([near, far, total / pairs]).tolist()
-    return {
-        "alignment": alignment, "uniformity": uniformity, "mean_cosine": cosine,
-        "effective_rank": effective_rank(query),
-    }  # fmt: skip
+    found = {"alignment": alignment, "uniformity": uniformity, "mean_cosine": cosine}
+    if spectrum or cosine > COSINE:
+        found["effective_rank"] = effective_rank(query)
+    return found
 
 
 class Watch:
@@ -61,12 +64,22 @@ class Watch:
         if loop.step % loop.steps == 0 and loop.pairs:
             loop.check_finite()
             most = -(-QUERIES // loop.world)
-            each = [spread(*(keys.gather(part[:most]) for part in pair)) for pair in loop.pairs]
-            of = {name: [values[name] for values in each] for name in each[0]}
-            loop.spread = {
-                "alignment": math.fsum(of["alignment"]) / len(each), "effective_rank": min(of["effective_rank"]),
-                **{name: max(of[name]) for name in ("uniformity", "mean_cosine")},
-            }  # fmt: skip
+            each = []
+            for pair in loop.pairs:
+                query, positive = (keys.gather(part[:most]) for part in pair)
+                each.append(spread(query, positive, spectrum=self.takes_spectrum))
+            loop.spread = {"alignment": math.fsum(values["alignment"] for values in each) / len(each)}
+            ranks = [values["effective_rank"] for values in each if "effective_rank" in values]
+            if ranks:
+                loop.spread["effective_rank"] = min(ranks)
+            for name in ("uniformity", "mean_cosine"):
+                loop.spread[name] = max(values[name] for values in each)
+
+    @property
+    def takes_spectrum(self) -> bool:
+        """Whether the effective rank is taken in this epoch: on a CPU in each, else in the first, the last and some."""
+        epoch, last = self.loop.epoch + 1, self.loop.settings.epochs
+        return host.holds(self.loop.device) or epoch in (1, last) or epoch % SPECTRUM_EVERY == 0
 
     def after_epoch(self) -> None:
         """Complete the newest row."""

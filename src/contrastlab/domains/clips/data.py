@@ -146,6 +146,7 @@ class VideoFiles(Files):
 def decode(path: Path) -> Tensor:
     """All frames of a video file of any format that FFmpeg reads: uint8 ``[T, 3, 256, 340]``, T at least one."""
     av = import_extra("av", "video")
+    limits.check_regular(path)
     frames: list[Tensor] = []
     reason = "it has no video stream, or one without frames"
     try:

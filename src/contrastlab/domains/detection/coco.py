@@ -174,6 +174,8 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
             limits.check_pixels(*size, where)
             _check_ids(name, *image.get("neg_category_ids", []), *image.get("not_exhaustive_category_ids", []))
         ids = {category["id"] for category in categories}
+        for category in categories:
+            check("name" in category, f"{name}, category {category['id']}", "no name", "a name for every category")
         kind = _keypoint_kind(categories)
         objects = []
         for each in marked:
@@ -194,7 +196,13 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
                 check(inside or not strict, at, box, f"a box with area inside its {width}x{height} picture")
                 _check_mask(each.get("segmentation"), width, height, where, strict)
                 seen = _visible(each, kind, where)
-                objects.append({"iscrowd": 0, "area": box[2] * box[3], **each, **seen, "bbox": box})
+                stored = {"iscrowd": 0, "area": box[2] * box[3], **each, **seen, "bbox": box}
+                # exports of boxes alone have an empty mask, or null
+                if strict and stored.get("segmentation", True) in ([], None):
+                    del stored["segmentation"]
+                objects.append(stored)
+        if strict:
+            _check_boxes(name, images, objects)
         rule: Rule = "lvis" if any("neg_category_ids" in image for image in images.values()) else "coco"
         has_points = any("keypoints" in each for each in objects)
     left_out = len(marked) - len(objects)
@@ -209,6 +217,22 @@ def _check_ids(name: str, *ids: Any) -> None:
 def _inside(low: float, length: float, side: int) -> bool:
     # float32 has no smaller share of a pixel at the far end of a picture
     return min(low + length, side) - max(low, 0) >= 0.01 and length <= 16 * side
+
+
+def _check_boxes(name: str, images: Mapping[int, Any], objects: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse boxes that all look as if they were no left, top, width and height in pixels."""
+    if not objects:
+        return
+    fractions, corners, leaves = True, True, False
+    for each in objects:
+        image, (left, top, width, height) = images[each["image_id"]], each["bbox"]
+        fractions = fractions and max(each["bbox"]) <= 1
+        corners = corners and left < width <= image["width"] and top < height <= image["height"]
+        leaves = leaves or left + width > 1.05 * image["width"] or top + height > 1.05 * image["height"]
+    at, first = f"{name}: bbox of {len(objects)} annotations", objects[0]["bbox"]
+    accepted = "left, top, width and height in pixels"
+    check(not fractions, at, first, f"{accepted}; all numbers are at most 1, as fractions of a picture are")
+    check(not (corners and leaves), at, first, f"{accepted}; read so some leave their picture, read as corners none")
 
 
 def _visible(each: Mapping[str, Any], kind: KeypointKind | None, where: str) -> dict[str, int]:
@@ -226,8 +250,11 @@ def _check_mask(mask: Any, width: int, height: int, where: str, strict: bool) ->
     if isinstance(mask, dict):
         size = list(mask["size"])
         check(size == [height, width], f"{at} size", size, f"its picture's, [{height}, {width}]")
-    elif strict and isinstance(mask, list):
-        check(mask, at, mask, "polygons or run lengths, or no such field")
+        return
+    if not strict:
+        return
+    check(mask is None or isinstance(mask, list), at, mask, "polygons or run lengths, or no such field")
+    if isinstance(mask, list):
         for polygon in mask:
             count = len(polygon)
             check(count >= 6 and count % 2 == 0, at, f"{count} numbers", "x and y of at least three corners")

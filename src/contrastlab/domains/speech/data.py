@@ -10,15 +10,15 @@ import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contrastlab.pictures import limits
-from contrastlab.pictures.items import Files, Items, Splits, UnlabelledSplits
+from contrastlab.pictures import layout, limits
+from contrastlab.pictures.items import Files, Items, Splits, aligned, split_own
 from contrastlab.support.errors import CorruptFileError, MissingDataError, import_extra
 
 RATE = 16_000  #: samples a second of the published sets
@@ -43,7 +43,7 @@ def read_wave(source: Path | bytes, rate: int, where: str = "") -> NDArray[np.in
         raise CorruptFileError(f"{where} is empty")
     try:
         own, samples = _pcm(content, where)
-    except (wave.Error, EOFError):
+    except (wave.Error, EOFError, RuntimeError):  # the last where a chunk reaches beyond the file
         own, samples = _decoded(content, where)
     if not len(samples):
         raise CorruptFileError(f"{where} has no samples")
@@ -201,20 +201,23 @@ def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: 
 def load_waves(name: str, location: str) -> Splits:
     """Splits of ``waves:<folder>``: sounds in a subfolder a class, one in five held out; or unlabelled in the folder.
 
+    How the folder may be laid out says :func:`contrastlab.pictures.layout.read`, as for pictures.
+
     All are brought to 16,000 samples a second and to the length of the longest, at most 9.4 s.
     """
     folder = limits.own_path(name, location)
     if not folder.is_dir():
         raise MissingDataError(f"{name}: {folder} is not a folder. Give one of sounds, in a subfolder for each class.")
-    paths = sorted(path.relative_to(folder) for path in limits.files_below(folder, SUFFIXES))
-    if not paths:
-        raise MissingDataError(f"{name}: no {', '.join(sorted(SUFFIXES))} file below {folder}.")
-    sounds = [read_wave(folder / path, RATE)[:LENGTH].copy() for path in paths]
-    length = max(map(len, sounds))
-    waves = torch.stack([fitted(sound, length) for sound in sounds])
-    classes = sorted({path.parts[0] for path in paths if len(path.parts) > 1})
-    labels = torch.tensor([classes.index(path.parts[0]) if len(path.parts) > 1 else -1 for path in paths])
-    pool, note = WaveSet(name, waves, labels, tuple(classes), RATE), f"{folder.name}: {len(paths)} sounds"
-    if int(labels.min()) < 0:
-        return UnlabelledSplits(name, pool, note)
-    return Splits.held_out(name, pool, f"{note}, stratified 80/20 split")
+    found = layout.read(name, folder, SUFFIXES, "sound")
+    parts = [found.train] if found.test is None else [found.train, found.test]
+    read = [[read_wave(part.folder / path, RATE)[:LENGTH].copy() for path in part.paths] for part in parts]
+    length = max(len(sound) for sounds in read for sound in sounds)
+    sets: list[Any] = []
+    for part, sounds in zip(parts, read, strict=True):
+        waves = torch.stack([fitted(sound, length) for sound in sounds])
+        sets.append(WaveSet(name, waves, torch.tensor(part.labels), part.classes, RATE))
+    note = f"{folder.name}: {len(found.train.paths)} sounds"
+    note = f"{note}; {found.note}" if found.note else note
+    if found.test is None:
+        return split_own(name, sets[0], None, note)
+    return split_own(name, sets[0], aligned(sets[1], sets[0].classes, f"{name}: {found.test.folder}"), note)

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.support import errors
+from contrastlab.support import errors, host
 
 
 class SentenceEncoder(nn.Module):
@@ -37,7 +37,7 @@ class SentenceEncoder(nn.Module):
         if not pooled:
             raise errors.NotApplicableError("sentences differ in length: only pooled features can be compared")
         words = x >= 0
-        if x.device.type == "cpu":  # no token of the batch is behind its longest sentence; a GPU would be waited for
+        if host.holds(x.device):  # no token of the batch is behind its longest sentence; a GPU would be waited for
             longest = max(int(words.sum(1).max()), 1) if len(x) else 1
             x, words = x[:, :longest], words[:, :longest]
         states: Tensor = self.backbone(input_ids=x.clamp(min=0), attention_mask=words.long()).last_hidden_state

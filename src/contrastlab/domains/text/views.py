@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from contrastlab.domains.sets import data_root
 from contrastlab.domains.text import network as networks
 from contrastlab.domains.text.data import Texts
-from contrastlab.pictures.limits import cache_folder, own_path
+from contrastlab.pictures.limits import cache_folder, check_regular, own_path
 from contrastlab.settings import Settings, Text
 from contrastlab.support import files
 from contrastlab.support.errors import CorruptFileError, MissingDataError, check, import_extra
@@ -120,6 +120,8 @@ def model_folder(name: str, root: Path | None = None) -> Path:
     places = [data_root(root) / "models" / name, *([own_path("text.model", name)] if "/" in name else [])]
     for place in places:
         if (place / "config.json").exists():
+            for path in place.iterdir():  # libraries open them
+                check_regular(path)
             return place
     if name == MINILM and (unpacked := unpacked_minilm()):
         return unpacked

@@ -1,7 +1,8 @@
 """Rows of vince Table 1: 14 algorithms of one stream and 12 of two (L and ab).
 
-C.2: α = 0.5, τ = 0.07, K = 4096 terms with the positive; ball and outer ring 10 %, inner ring and inner ball 1 %; the
-outer edge annealed 100 → 10 over 100 of 200 epochs, the inner ball 0 → 1 from epoch 10 to 100.
+C.2: α = 0.5, τ = 0.07; ball and outer ring 10 %, inner ring and inner ball 1 %; the outer edge annealed 100 → 10 over
+100 of 200 epochs, the inner ball 0 → 1 from epoch 10 to 100. C.2 names 4,096 background neighbours, for LA; the 4,096
+negatives of all other rows are those of C.1. Here the positive is one of the K = 4,096 terms.
 """
 
 from __future__ import annotations

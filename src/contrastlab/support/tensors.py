@@ -1,0 +1,67 @@
+"""What every door of this package asks of a tensor that a user gives."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from contrastlab.support.errors import check, reject
+
+FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def describe(value: object) -> object:
+    """What a value is, for a refusal: the dtype of a dense tensor, else its layout or its type in words."""
+    if not isinstance(value, Tensor):
+        return f"{value.__name__}, a class" if isinstance(value, type) else type(value).__name__
+    if value.layout != torch.strided:
+        return f"{value.dtype}, {value.layout}"
+    return value.dtype
+
+
+def is_floating(value: object, dtypes: tuple[torch.dtype, ...] = FLOATING) -> bool:
+    """Whether a value is a dense tensor of real floating-point numbers."""
+    return isinstance(value, Tensor) and value.layout == torch.strided and value.dtype in dtypes
+
+
+def check_floating(**values: object) -> None:
+    """Reject what is no dense tensor of real floating-point numbers."""
+    for name, value in values.items():
+        check(is_floating(value), name, describe(value), "a dense tensor of floating-point numbers")
+
+
+def check_finite(**values: Tensor) -> None:
+    """Reject a tensor that holds NaN or infinity, and say how many rows do; the host waits for a GPU."""
+    for name, value in values.items():
+        finite = value.isfinite()
+        if bool(finite.all()):
+            continue
+        if value.dim() < 2:
+            where = f"{int((~finite).sum())} of {value.numel()} numbers"
+        else:
+            where = f"{int((~finite.flatten(1).all(1)).sum())} of {len(value)} rows"
+        raise reject(name, f"nan or inf in {where}", "finite numbers")
+
+
+def check_rows(name: str, value: object) -> None:
+    """Reject what is no dense floating-point tensor ``[N, d]`` with a row and a column at least, all numbers finite."""
+    check_floating(**{name: value})
+    assert isinstance(value, Tensor)
+    if value.dim() != 2 or not value.numel():
+        raise reject(name, tuple(value.shape), "a tensor of shape [N, d], with N and d of at least 1")
+    check_finite(**{name: value})
+
+
+def check_same(what: str, **values: Tensor | None) -> None:
+    """Reject tensors that differ in ``what``, ``"device"`` or ``"dtype"``; ``None`` is left out."""
+    found = {name: getattr(value, what) for name, value in values.items() if value is not None}
+    if len(set(found.values())) > 1:
+        given = ", ".join(str(each) for each in found.values())
+        raise reject(", ".join(found), given, f"tensors of one {what}")
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """``[N, d]`` rows divided by their length, whatever its size: squares of 1e200 or 1e-200 are no float64 numbers."""
+    largest = rows.detach().abs().amax(1, keepdim=True)
+    return F.normalize(rows / torch.where(largest > 0, largest, 1.0), dim=1)
