@@ -274,7 +274,7 @@ def test_waits_are_counted_by_their_line_and_refused_where_there_must_be_none(de
     assert set(device.waits) == {"no line of contrastlab"}
     tasks.nearest_neighbour(away[None], torch.zeros(1, device=ELSEWHERE).long(), away[None], away[:1].long())
     files = [line.partition(":")[0] for line in device.waits if "int(labels.min())" in line]
-    assert files == ["tasks/representations.py"]
+    assert files == ["pictures/representations.py"]
     device.may_wait = False
     for wait in waits:
         with pytest.raises(WaitError):

@@ -163,7 +163,9 @@ def test_labels_that_do_not_fit_are_refused(labels: Tensor, words: str) -> None:
 def test_unlabelled_images_cannot_vote() -> None:
     unlabelled = replace(coloured(30, 0), labels=torch.arange(30) % 3 - 1)
     for name in RUNS:
-        setting = tasks.Setting(Augmented(1), VIEW, SimpleNamespace(train=unlabelled, test=coloured(30, 1)))
+        setting = tasks.Setting(
+            Augmented(1), VIEW, SimpleNamespace(name="coloured", train=unlabelled, test=coloured(30, 1))
+        )
         with pytest.raises(ArgumentError, match="labels=-1"):
             RUNS[name].score(networks(Augmented(1)), setting)
 

@@ -41,7 +41,7 @@ class JointGaussian:
     @classmethod
     def correlated(cls, rho: float, dimension: int = 1, variance: float = 1.0) -> JointGaussian:
         """Independent pairs (Xᵢ, Yᵢ) with correlation ρ; they share ``−(dimension / 2) log(1 − ρ²)`` nats."""
-        check(is_number(rho), "rho", rho, "a correlation, a number between -1 and 1")
+        check(is_number(rho) and -1 < rho < 1, "rho", rho, "a correlation between -1 and 1")
         check_integer("dimension", dimension)
         check_positive(variance=variance)
         one = np.eye(dimension)
