@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from contrastlab.tasks import Masks
 
 from contrastbook.evidence import searches
 from contrastlab import data, methods, papers
@@ -20,6 +19,7 @@ from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingD
 from contrastlab.tables import results
 from contrastlab.tables.profiles import UNSEARCHED
 from contrastlab.tables.recipes import facts
+from contrastlab.tasks import Masks
 from test_report import result
 
 ROOT = Path(__file__).parents[1]

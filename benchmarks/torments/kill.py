@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contrastlab.tasks import TASKS
 
 from contrastlab import data
 from contrastlab.domains.detection import task as training
@@ -36,6 +35,7 @@ from contrastlab.pictures import fitting
 from contrastlab.support import files
 from contrastlab.tables import report, results
 from contrastlab.tables import run as run_module
+from contrastlab.tasks import TASKS
 from contrastlab.train import checkpoint, loop
 from torments.cells import CASES, cell, content, difference, where
 from torments.figures import Figures, Log

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from contrastlab.tasks import pixel_accuracy
 
 from contrastbook.figures import pictures, sliding
 from contrastbook.studies import Study, found_objects, scene_pictures
@@ -14,6 +13,7 @@ from contrastlab import data, papers
 from contrastlab.domains.detection import task as training
 from contrastlab.domains.scenes.task import confusion
 from contrastlab.support.errors import ArgumentError, CorruptFileError, NotApplicableError
+from contrastlab.tasks import pixel_accuracy
 from contrastlab.views.channels import labels
 
 ROWS = ("ours/random",)

@@ -12,7 +12,6 @@ from typing import cast
 
 import pandas as pd
 import torch
-from contrastlab.tasks import frozen
 from torch import Tensor, nn
 
 from contrastlab import data, papers
@@ -22,6 +21,7 @@ from contrastlab.pictures.augmentations import augmentation
 from contrastlab.settings import Settings
 from contrastlab.support.seeds import generator
 from contrastlab.tables import Run
+from contrastlab.tasks import frozen
 from contrastlab.train import cpu_fabric
 
 RUNS: Mapping[str, tuple[str, bool, int]] = {

@@ -14,7 +14,6 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 import torch
-from contrastlab.tasks import frozen, represent
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -25,6 +24,7 @@ from contrastlab.pictures.loading import batches
 from contrastlab.settings import Settings
 from contrastlab.support.errors import reject
 from contrastlab.support.seeds import generator
+from contrastlab.tasks import frozen, represent
 from contrastlab.views import Augmented
 
 Pairs = tuple[Tensor, Tensor]

@@ -8,7 +8,6 @@ from typing import cast
 
 import pandas as pd
 import torch
-from contrastlab.tasks import Neighbours, encode
 from scipy.special import hyp0f1
 from torch import Tensor
 
@@ -21,6 +20,7 @@ from contrastlab.scores.divergences import Divergence
 from contrastlab.settings import Settings
 from contrastlab.support.errors import ArgumentError, reject
 from contrastlab.tables.report import Report
+from contrastlab.tasks import Neighbours, encode
 from contrastlab.train import pretrain
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from contrastlab.tasks import bootstrap
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -29,6 +28,7 @@ from contrastlab.pictures.loading import Crops, batches, subset_order
 from contrastlab.settings import Settings
 from contrastlab.support.errors import NotApplicableError, reject
 from contrastlab.support.seeds import fixed, generator
+from contrastlab.tasks import bootstrap
 from contrastlab.views import Offset
 from contrastlab.views.base import crop_options
 
