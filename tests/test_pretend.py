@@ -167,7 +167,7 @@ def test_more_steps_are_no_more_waits(runs, pictures, tiny, shrink) -> None:
     assert sum(counts[0].values()) > 0
 
 
-@pytest.mark.parametrize("name", ["instdisc", "mocov2", "cmc_jitter"])
+@pytest.mark.parametrize("name", ["instdisc", "mocov2", "cmc_jitter", "cmc_v2"])
 @pytest.mark.parametrize("part", [Augmented(2), Split()], ids=["augmented", "split"])
 def test_views_are_made_without_waiting_as_a_cpu_makes_them(name, part, device, pictures, monkeypatch) -> None:
     monkeypatch.setattr(host, "TYPE", "none")

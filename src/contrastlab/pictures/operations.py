@@ -1,6 +1,6 @@
 """Operations on batches of images, one set of parameters per image; all equal torchvision's on float images in [0, 1].
 
-Nothing but RandAugment loops over images and nothing waits for a GPU. Grey images have no saturation and no hue.
+Nothing waits for a GPU, and only RandAugment on a CPU loops over images. Grey images have no saturation and no hue.
 Matrix products run in float32 under autocast, too; PyTorch's TF32 would round them to 1/2000.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as v2
@@ -204,7 +205,7 @@ def _bands(size: int, radius: int, device: torch.device) -> Tensor:
 # As in the later code of CMC's authors (Cubuk et al. 2019; names and ranges are timm's). Each of n operations is drawn
 # with replacement and applied with probability 1/2, at a level from a normal distribution around the full strength, 10,
 # with deviation 0.5, cut off there. Operations on colours, which would change what one view of a colour split says of
-# the other, are left out. The operations are torchvision's, image by image.
+# the other, are left out. The operations are torchvision's.
 
 _FILL = [124 / 255, 116 / 255, 104 / 255]  # the mean colour of ImageNet in 8 bits
 _STRENGTH, _SPREAD, _APPLIED = 10.0, 0.5, 0.5
@@ -248,11 +249,83 @@ def sample_operations(
 
 
 def randaugment(images: Tensor, operations: Tensor) -> Tensor:
-    """``[B, C, H, W]`` images in [0, 1] after the ``[B, n, 3]`` operations of :func:`sample_operations`."""
-    known, out = tuple(RANDAUGMENT.values()), []
+    """``[B, C, H, W]`` images in [0, 1] after the ``[B, n, 3]`` operations of :func:`sample_operations`.
+
+    A CPU computes the operations that each image needs, image by image. Elsewhere a loop would wait for the numbers of
+    every image: there all images go through all operations, and each keeps the result of its own.
+    """
+    if len(images) == 0 or host.holds(images.device):
+        return _randaugment_by_image(images, operations)
+    for step in operations.unbind(1):
+        images = _randaugment_step(images, which=step[:, 0], level=step[:, 1], sign=step[:, 2])
+    return images
+
+
+def _randaugment_by_image(images: Tensor, operations: Tensor) -> Tensor:
+    functions = tuple(RANDAUGMENT.values())
+    out = []
     for image, steps in zip(images, operations.tolist(), strict=True):
         for which, level, sign in steps:
             if which >= 0:
-                image = known[int(which)](image, level, sign)
+                image = functions[int(which)](image, level, sign)
         out.append(image)
     return torch.stack(out) if out else images
+
+
+def _randaugment_step(images: Tensor, *, which: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """One operation on each image: number ``which[b]`` of :data:`RANDAUGMENT`, none where that is -1."""
+    index = {name: number for number, name in enumerate(RANDAUGMENT)}
+
+    def drawn(name: str) -> Tensor:
+        return which == index[name]
+
+    def amount(name: str, most: float) -> Tensor:
+        return (most * level * sign).where(drawn(name), 0.0)
+
+    moved = drawn("Rotate") | drawn("ShearX") | drawn("ShearY") | drawn("TranslateX") | drawn("TranslateY")
+    geometry = _moved_batch(
+        images,
+        radians=torch.deg2rad(amount("Rotate", 30.0)),
+        slope_x=amount("ShearX", 0.3),
+        slope_y=amount("ShearY", 0.3),
+        shift_x=amount("TranslateX", 0.45),
+        shift_y=amount("TranslateY", 0.45),
+    )
+    contrast = v2.autocontrast(images)
+    factor = _column(0.1 + 1.8 * level)
+    sharp = (factor * images + (1 - factor) * _smooth(images)).clamp(0, 1)
+
+    result = torch.where(_column(moved), geometry, images)
+    result = torch.where(_column(drawn("AutoContrast")), contrast, result)
+    return torch.where(_column(drawn("Sharpness")), sharp, result)
+
+
+def _smooth(images: Tensor) -> Tensor:
+    """Each pixel with weight 5 and its eight neighbours with weight 1, over 13; pixels of the border stay."""
+    smooth = images.clone()
+    if min(images.shape[2:]) > 2:
+        inner = smooth[:, :, 1:-1, 1:-1]
+        inner.copy_((9 * F.avg_pool2d(images, 3, stride=1) + 4 * inner) / 13)
+    return smooth
+
+
+def _moved_batch(
+    images: Tensor, *, radians: Tensor, slope_x: Tensor, slope_y: Tensor, shift_x: Tensor, shift_y: Tensor
+) -> Tensor:
+    """:func:`_moved` with numbers ``[B]`` for each image, of which one kind at most differs from 0.
+
+    Coordinates have their origin in the centre and run from -1 to 1, so that half a side is 1. The first corner stays
+    where it is in a shear.
+    """
+    count, channels, height, width = images.shape
+    cosine, sine = radians.cos(), radians.sin()
+    wide = width / height
+    to_x = torch.stack([cosine, (sine + slope_x) / wide, slope_x / wide - 2 * shift_x], 1)
+    to_y = torch.stack([(slope_y - sine) * wide, cosine, slope_y * wide - 2 * shift_y], 1)
+    with torch.autocast(images.device.type, enabled=False):
+        grid = F.affine_grid(torch.stack([to_x, to_y], 1), [count, channels, height, width], align_corners=False)
+        inside = torch.ones_like(images[:, :1])
+        sampled = F.grid_sample(torch.cat([images, inside], 1), grid, mode="bilinear", align_corners=False)
+    covered = sampled[:, channels:]
+    fill = torch.tensor(_FILL[:channels]).to(images.device, non_blocking=True)[None, :, None, None]
+    return sampled[:, :channels] * covered + fill * (1 - covered)

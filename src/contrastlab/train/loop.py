@@ -258,7 +258,7 @@ class _Loop:
             self.check_finite()
 
     def train_step(self, numbers: Tensor, pixels: Tensor) -> None:
-        """One step; on a GPU the host waits for nothing in it, but for the operations that RandAugment draws."""
+        """One step; on a GPU the host waits for nothing in it."""
         device, purposes = self.device, (f"views/{self.rank}", "draws")
         own, shared = (generator(self.seed, purpose, self.step, device) for purpose in purposes)
         views = self.recipe.views.make(pixels, self.augmentation, own)
