@@ -171,16 +171,27 @@ def complete(search: Search, seeds: list[int], only: str, rows: list[str]) -> No
             print({name: value for name, value in run.items() if name != "settings"}, flush=True)
 
 
-def section(search: Search, *, printed: bool) -> str:
+def section(search: Search, *, row: str = "", printed: bool = False) -> str:
     """What the winner changes in a profile, as TOML."""
-    trial, _ = searches.winner(_path(search), printed=printed)
-    changes = searches.section(_path(search), printed=printed)
+    trial, _ = searches.winner(_path(search), row=row, printed=printed)
+    changes = searches.section(_path(search), row=row, printed=printed)
     if search.column:
         task, chosen = next(iter(changes.items()))
         return "\n".join([f"# trial {trial} of {search.name}", f"[…{task}]", *_lines(chosen)])
     inner = ", ".join(f'"{name}" = {json.dumps(value)}' for name, value in changes.pop("overrides").items())
-    overrides = [f"overrides = {{ {inner} }}"] if inner else ["overrides = {}"]
-    return "\n".join([f"# trial {trial}", f'search = "{search.name}"', *_lines(changes), *overrides])
+    overrides = f"overrides = {{ {inner} }}" if inner else "overrides = {}"
+    return "\n".join([f"# trial {trial}", f'search = "{search.name}"', *_lines(changes), overrides])
+
+
+def show(search: Search) -> None:
+    """Print what was measured, and what the winners change in their profile."""
+    print(searches.table(_path(search)).to_string())
+    if search.by_row:
+        for row in search.rows:
+            print(f"\n[{row}]\n{section(search, row=row)}")
+    elif search.rows:
+        for profile in ("laptop", "tuned"):
+            print(f"\nprofile {profile}\n{section(search, printed=profile == 'laptop')}")
 
 
 def _lines(changes: Mapping[str, Any]) -> list[str]:
@@ -202,9 +213,7 @@ def main() -> None:
         if not given.show:
             seeds = [int(seed) for seed in given.seeds.split(",")]
             complete(search, seeds, given.only, [row for row in given.rows.split(",") if row])
-        print(searches.table(_path(search)).to_string())
-        for profile in ("laptop", "tuned") if search.rows else ():
-            print(f"\nprofile {profile}\n{section(search, printed=profile == 'laptop')}")
+        show(search)
 
 
 if __name__ == "__main__":

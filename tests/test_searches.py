@@ -17,7 +17,7 @@ from contrastlab.papers import SharedProfile, shared_profiles
 from contrastlab.settings import Settings
 from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError
 from contrastlab.tables import results
-from contrastlab.tables.profiles import UNSEARCHED
+from contrastlab.tables.profiles import UNSEARCHED, Scope
 from contrastlab.tables.recipes import facts
 from contrastlab.tasks import Masks
 from test_report import result
@@ -60,11 +60,17 @@ def off_profile(stored: Iterable[results.Result], folder: Path) -> list[str]:
         elif methods.get(each.method).keys is None:  # nothing is trained, by whatever settings
             continue
         elif each.dataset == searches.read(path).get("data", "cifar10"):
-            chosen = searches.section(path, printed=each.profile == "laptop")
+            chosen = _chosen(path, each.method, printed=each.profile == "laptop")
             inner = chosen.pop("overrides")
             differ = [*_differing(chosen, each.settings), *_differing(inner, each.settings["overrides"])]
             out += [f"{name}: search {search} chose otherwise: {', '.join(differ)}"] if differ else []
     return out
+
+
+def _chosen(path: Path, method: str, *, printed: bool) -> dict[str, Any]:
+    """What a search chose for a row: its own winner's settings where each row has one."""
+    row = method if searches.read(path).get("by_row") else ""
+    return searches.section(path, row=row, printed=printed)
 
 
 def _differing(chosen: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
@@ -105,6 +111,21 @@ def test_the_mean_over_finished_rows_wins_and_no_row_alone(tmp_path: Path) -> No
         searches.winner(made(tmp_path, {"x0": (40,)}))
     with pytest.raises(ArgumentError, match="random search"):
         searches.winner(FOLDER / "first.json")
+
+
+def test_each_row_may_have_its_own_winner_but_never_by_default(tmp_path: Path) -> None:
+    path = made(tmp_path, {"x0": (40, 41), "x1": (39, 45), "2": (60, 10), "3": (None, 44)})
+    assert searches.winner(path, row="ring/ir")[0] == "2"
+    assert searches.winner(path, row="ring/iring")[0] == "x1"
+    assert searches.winner(path, row="ring/ir", printed=True)[0] == "x0"
+    assert searches.section(path, row="ring/ir")["overrides"] == {"temperature": pytest.approx(0.3)}
+    with pytest.raises(ArgumentError, match="row='ring/moco': accepted is one of ring/ir, ring/iring"):
+        searches.winner(path, row="ring/moco")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "by_row": True}))
+    with pytest.raises(ArgumentError, match="each row of this search has its own winner"):
+        searches.winner(path)
+    assert searches.winner(path, row="ring/iring")[0] == "x1"
+    assert searches.sentence(path).endswith("each row has its own winner.")
 
 
 def test_a_search_says_what_it_cost_and_what_is_none_is_named(tmp_path: Path) -> None:
@@ -186,12 +207,18 @@ def test_what_a_shared_profile_says_of_a_kind_of_part_or_a_name_wins_in_order(mo
     ]  # fmt: skip
 
 
+def searches_of(profile: Scope) -> set[str]:
+    """Searches that a table's profile names, for all its rows, a data set or a single row of it."""
+    scopes = [profile, *profile.dataset.values()]
+    rows = [row for scope in scopes for row in scope.method.values()]
+    return {scope.search for scope in (*scopes, *rows)} - {"", UNSEARCHED}
+
+
 TABLE_SEARCHES = [
     (plan, name, search)
     for plan in (papers.plan(*name) for name in papers.plans())
     for name, profile in plan.profile.items()
-    for search in (profile.search, *(scope.search for scope in profile.dataset.values()))
-    if search not in ("", UNSEARCHED)
+    for search in sorted(searches_of(profile))
 ]
 
 
@@ -199,12 +226,17 @@ TABLE_SEARCHES = [
 def test_a_table_takes_what_its_own_search_chose(plan: papers.TablePlan, profile: str, name: str) -> None:
     path = FOLDER / f"{name}.json"
     stored = searches.read(path)
-    chosen = searches.section(path, printed=profile == "laptop")
     for method in set(stored["rows"]) & set(plan.rows):
+        row = method if stored.get("by_row") else ""
+        chosen = searches.section(path, row=row, printed=profile == "laptop")
+        _, won = searches.winner(path, row=row, printed=profile == "laptop")
         assert plan.search(stored["data"], method, profile) == name
         settings = plan.settings(stored["data"], method, profile)
-        _, won = searches.winner(path, printed=profile == "laptop")
-        assert settings.identity() == Settings(**won).override(epochs=chosen["epochs"]).identity()
+        tried = Settings(**won).override(epochs=chosen["epochs"])
+        assert settings.identity() == tried.identity()
+        if row:  # the settings of older searches left out parts that their rows do not have
+            recipe = methods.get(method)
+            assert recipe.override(settings.overrides).identity() == recipe.override(tried.overrides).identity()
 
 
 def test_a_search_is_credited_for_its_own_settings_and_data_only() -> None:

@@ -74,30 +74,42 @@ def _value(whole: dict[str, Any], name: str) -> Any:
     return whole[task][field] if task in whole else whole["overrides"].get(name, "as printed")
 
 
-def winner(path: Path | str, *, printed: bool = False) -> tuple[str, dict[str, Any]]:
+def winner(path: Path | str, *, row: str = "", printed: bool = False) -> tuple[str, dict[str, Any]]:
     """Name of the trial that won, and its settings, as stored: those that are not at their default.
 
-    ``printed``: among the trials that leave alone what the paper prints.
+    Args:
+        path: of the stored search.
+        row: the trial with this row's highest accuracy wins, whatever the others did; by default the trial with the
+            highest mean over all rows that has them all.
+        printed: among the trials that leave alone what the paper prints.
+
+    Raises:
+        ArgumentError: no trial can win, or each row has its own winner and none is named.
     """
     stored = read(path)
     if "rows" not in stored:
         raise reject("path", str(path), "a random search; the trials of this one have different rows")
-    frame = _accuracies(stored).reindex(columns=stored["rows"])
-    by_trial = {run["trial"]: run["settings"] for run in stored["runs"]}
+    if stored.get("by_row") and not row:
+        raise reject("row", row, f"one of {', '.join(stored['rows'])}: each row of this search has its own winner")
+    if row and row not in stored["rows"]:
+        raise reject("row", row, f"one of {', '.join(stored['rows'])}")
+    compared = [row] if row else stored["rows"]
+    accuracies = _accuracies(stored).reindex(columns=compared)
+    by_trial = {run["trial"]: run["settings"] for run in stored["runs"] if run["method"] in compared}
     if printed:
         changes = {trial: {*own, *own.get("overrides", {})} for trial, own in by_trial.items()}
-        frame = frame.loc[[trial for trial in frame.index if changes[trial].isdisjoint(stored["free"])]]
-    means = frame.mean(axis=1, skipna=False).dropna()
+        accuracies = accuracies.loc[[trial for trial in changes if changes[trial].isdisjoint(stored["free"])]]
+    means = accuracies.mean(axis=1, skipna=False).dropna()
     if means.empty:
         raise reject("path", str(path), "a search with a trial that all of its rows have finished")
     best = str(means.idxmax())
     return best, by_trial[best]
 
 
-def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
-    """What the winner changes in a profile, at its length; ``printed``: see :func:`winner`."""
+def section(path: Path | str, *, row: str = "", printed: bool = False) -> dict[str, Any]:
+    """What the winner changes in a profile, at its length; ``row`` and ``printed``: see :func:`winner`."""
     stored = read(path)
-    _, won = winner(path, printed=printed)
+    _, won = winner(path, row=row, printed=printed)
     drawn = {*stored["ranges"], *stored["free"]}
     whole = Settings.model_validate(won).model_dump(mode="json")
     nested = [name.split(".") for name in sorted(stored["ranges"]) if name.partition(".")[0] in whole and "." in name]
@@ -113,12 +125,16 @@ def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
 
 def sentence(path: Path | str) -> str:
     """How much a random search ran and what won, in words."""
-    runs = read(path)["runs"]
+    stored = read(path)
+    runs = stored["runs"]
     minutes = math.fsum(run.get("train_cpu_s", 0.0) + run.get("probe_cpu_s", 0.0) for run in runs) / 60
+    cost = f"{len(runs)} runs, {minutes:.0f} core-minutes"
+    if stored.get("by_row"):
+        return f"{cost}; each row has its own winner."
     won = []
     for profile in ("laptop", "tuned"):
         try:
             won.append(f"{profile}: trial {winner(path, printed=profile == 'laptop')[0]}")
         except ArgumentError:
             won.append(f"{profile}: no trial has finished")
-    return f"{len(runs)} runs, {minutes:.0f} core-minutes; highest mean so far, {', '.join(won)}."
+    return f"{cost}; highest mean so far, {', '.join(won)}."
