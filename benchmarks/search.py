@@ -27,7 +27,7 @@ from search_spaces import SEARCHES, Search
 from contrastbook.evidence import searches
 from contrastlab import data, methods, papers, tasks
 from contrastlab.data import Splits
-from contrastlab.domains.modalities import modality
+from contrastlab.pictures.domain import modality
 from contrastlab.settings import Settings
 from contrastlab.support import checksums, files
 from contrastlab.support.errors import NonFiniteLossError

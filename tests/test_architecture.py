@@ -18,15 +18,8 @@ ROOMS = [
 
 
 REMAINS = {
-    "domains/clips/task.py": {"train.checkpoint"},
-    "domains/detection/task.py": {"train.checkpoint"},
     "papers/__init__.py": {"tables.plan", "tables.profiles", "tables.published"},
-    "pictures/export.py": {"domains.text"},
     "pictures/fitting.py": {"train", "train.checkpoint"},
-    "pictures/linear.py": {"domains.definitions"},
-    "pictures/loading.py": {"domains.clips.data"},
-    "pictures/readers.py": {"domains.detection"},
-    "pictures/representations.py": {"domains.definitions"},
     "pictures/task.py": {"tables.results"},
     "scores/candidates.py": {"objectives"},
     "support/doctor.py": {"data", "pictures", "train.schedule"},

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from bad_files import coco, made, picture, voc
 from contrastlab import __main__, data, methods, papers
 from contrastlab.domains import sets
-from contrastlab.domains.modalities import modality
+from contrastlab.pictures.domain import modality
 from contrastlab.settings import Settings
 from contrastlab.support import errors
 from contrastlab.tables import notebook

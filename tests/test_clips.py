@@ -19,9 +19,9 @@ from contrastlab.domains.clips import data as videos
 from contrastlab.domains.clips import flow
 from contrastlab.domains.clips.data import ClipSet, VideoFiles
 from contrastlab.domains.clips.views import ClipAugmentation
-from contrastlab.domains.modalities import modality
 from contrastlab.pictures import limits, loading
 from contrastlab.pictures.augmentations import ViewDraws, augmentation
+from contrastlab.pictures.domain import modality
 from contrastlab.settings import Settings
 from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 from contrastlab.train import Speed, pretrain

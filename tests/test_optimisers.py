@@ -1,13 +1,14 @@
 """Adam and AdamW against the formulas, the linear schedule against transformers' rule, and dropout that is counted."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from contrastlab import methods
-from contrastlab.domains.modalities import MODALITIES
+from contrastlab.pictures.modality import IMAGE
 from contrastlab.settings import Settings
 from contrastlab.train import loop, pretrain
 from contrastlab.train.schedule import learning_rate, optimiser
@@ -86,9 +87,7 @@ class Dropping(nn.Module):
 
 
 def test_a_run_with_adam_and_dropout_resumes_to_the_same_bits(pictures, tiny, tmp_path, monkeypatch) -> None:
-    made = MODALITIES["image"].__class__(
-        **{**vars(MODALITIES["image"]), "encoders": lambda views, source, s: nn.ModuleList([Dropping(s.dim)])}
-    )
+    made = replace(IMAGE, encoders=lambda views, source, settings: nn.ModuleList([Dropping(settings.dim)]))
     monkeypatch.setattr(loop, "modality", lambda source: made)
     recipe, images = methods.get("fmicl/simclr"), pictures(48)
     settings = tiny.override(schedule="linear", optimiser={"name": "adamw"}, lr=0.01)

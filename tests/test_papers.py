@@ -102,7 +102,8 @@ def test_a_table_says_which_kinds_of_data_it_pre_trains_on(dataset: str) -> None
 def test_no_table_pre_trains_on_annotated_pictures_and_each_of_them_says_what_it_is() -> None:
     assert {kind for plan in ALL for kind in plan.modalities} == {"image", "scene", "clip", "waveform", "sentence"}
     for name, row in data.PUBLISHED.items():
-        assert (data.modality_of(name) == "annotated image") == row["read"].startswith("domains.detection."), name
+        reads_objects = row["read"].startswith("domains.detection.data.")
+        assert (data.modality_of(name) == "annotated image") == reads_objects, name
     assert data.modality_of("annotated:pictures.json") == "annotated image"
     for name in ("shapes", "silhouettes", "rooms", "clips", "voices", "grammar"):
         assert data.load(name, n_train=20, n_test=20).pretrain.modality == data.modality_of(name)

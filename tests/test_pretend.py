@@ -11,9 +11,9 @@ from torch import Tensor
 
 from contrastlab import methods, negatives, tasks
 from contrastlab.data import Splits
-from contrastlab.domains.definitions import Layers, Linear, Neighbours, Transfer
 from contrastlab.pictures import loading
 from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.definitions import Layers, Linear, Neighbours, Transfer
 from contrastlab.settings import LayerProbe, LinearProbe
 from contrastlab.support import host
 from contrastlab.support.seeds import generator

@@ -20,7 +20,7 @@ from torch.utils.data import TensorDataset
 
 from contrastlab import __main__ as command
 from contrastlab import data, encoders, methods, negatives, papers, tables, tasks
-from contrastlab.domains.modalities import modality
+from contrastlab.pictures.domain import modality
 from contrastlab.pictures.items import fingerprint
 from contrastlab.pictures.task import Task
 from contrastlab.support import checksums, errors, files

@@ -11,9 +11,9 @@ import torch
 from contrastbook.made import rooms
 from contrastlab import data
 from contrastlab.domains import sets
-from contrastlab.domains.modalities import modality
 from contrastlab.domains.scenes import data as scene_sets
 from contrastlab.domains.scenes.data import SceneSet, StreamedScenes
+from contrastlab.pictures.domain import modality
 from contrastlab.pictures.loading import batches
 from contrastlab.settings import Settings
 from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, MissingExtraError

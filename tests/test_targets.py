@@ -17,8 +17,8 @@ from scipy.io import savemat
 from contrastlab import data
 from contrastlab.data import StreamedImages
 from contrastlab.domains import sets
+from contrastlab.domains.detection.crops import scale_box
 from contrastlab.pictures.items import hold_out
-from contrastlab.pictures.readers import scale_box
 from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 from made_files import encoded, write_parquet
 

@@ -13,10 +13,10 @@ from contrastlab.data import Splits
 from contrastlab.domains.clips import task as action
 from contrastlab.domains.clips.data import ClipSet
 from contrastlab.domains.clips.views import clip_augmentation
-from contrastlab.domains.modalities import modality
 from contrastlab.encoders import Shared, build
 from contrastlab.negatives import BatchRandom
 from contrastlab.pictures import fitting
+from contrastlab.pictures.domain import modality
 from contrastlab.pictures.networks import CaffeNet
 from contrastlab.settings import ActionRecognition, Settings
 from contrastlab.support import files

@@ -5,8 +5,9 @@
 torch.Size([1438, 1, 8, 8])
 """
 
-from contrastlab.domains.sets import OWN, PUBLISHED, SOURCES, Request, Source, data_root, load, modality_of, names
+from contrastlab.domains.sets import OWN, PUBLISHED, SOURCES, Request, Source, load, modality_of, names
 from contrastlab.pictures.items import Splits
+from contrastlab.pictures.limits import data_root
 from contrastlab.pictures.readers import pictures_in
 from contrastlab.pictures.sets import ImageSet, StreamedImages
 

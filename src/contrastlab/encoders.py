@@ -2,8 +2,8 @@
 
 import contrastlab.support.lab  # noqa: F401
 
+from contrastlab.domains.export import load, save
 from contrastlab.pictures.encoder import Encoder, Head, Shared, build, build_for, features, named_layers, pooled_layers
-from contrastlab.pictures.export import load, save
 from contrastlab.pictures.foreign_networks import register
 from contrastlab.pictures.networks import ARCHITECTURES, Stem
 

@@ -10,20 +10,13 @@ from typing import TYPE_CHECKING, Any
 from contrastlab.support import doors
 
 if TYPE_CHECKING:
-    from contrastlab.domains.definitions import (
-        Action,
-        Boxes,
-        Keypoints,
-        Layers,
-        Linear,
-        Masks,
-        Neighbours,
-        Similarity,
-        Transfer,
-    )
+    from contrastlab.domains.clips.definitions import Action
+    from contrastlab.domains.detection.definitions import Boxes, Keypoints, Masks
     from contrastlab.domains.scenes.task import confusion, mean_iou, pixel_accuracy
     from contrastlab.domains.tasks import TASKS, get, metric, task_of
+    from contrastlab.domains.text.definitions import Similarity
     from contrastlab.domains.text.task import spearman
+    from contrastlab.pictures.definitions import Layers, Linear, Neighbours, Transfer
     from contrastlab.pictures.linear import correct, linear_lbfgs, linear_sgd
     from contrastlab.pictures.representations import bootstrap, encode, frozen, knn, nearest_neighbour, represent
     from contrastlab.pictures.task import Measured, Metric, Setting, Task
@@ -66,10 +59,10 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("TASKS", "get", "metric", "task_of"), "contrastlab.domains.tasks"),
-    **dict.fromkeys(
-        ("Action", "Boxes", "Keypoints", "Layers", "Linear", "Masks", "Neighbours", "Similarity", "Transfer"),
-        "contrastlab.domains.definitions",
-    ),
+    **dict.fromkeys(("Layers", "Linear", "Neighbours", "Transfer"), "contrastlab.pictures.definitions"),
+    **dict.fromkeys(("Boxes", "Keypoints", "Masks"), "contrastlab.domains.detection.definitions"),
+    "Action": "contrastlab.domains.clips.definitions",
+    "Similarity": "contrastlab.domains.text.definitions",
     **dict.fromkeys(("Measured", "Metric", "Setting", "Task"), "contrastlab.pictures.task"),
     **dict.fromkeys(("correct", "linear_lbfgs", "linear_sgd"), "contrastlab.pictures.linear"),
     **dict.fromkeys(

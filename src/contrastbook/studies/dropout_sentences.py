@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import data, keys, methods, tasks
-from contrastlab.domains.modalities import modality
 from contrastlab.domains.text.data import Texts
 from contrastlab.domains.text.task import cosines
+from contrastlab.pictures.domain import modality
 from contrastlab.settings import Settings
 from contrastlab.support.seeds import fixed
 from contrastlab.train import pretrain

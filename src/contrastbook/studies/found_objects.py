@@ -15,9 +15,9 @@ import torch
 
 from contrastbook.studies import Row, Study, measure, stored
 from contrastlab import data, papers
-from contrastlab.domains.definitions import Detection
 from contrastlab.domains.detection import task as training
 from contrastlab.domains.detection.data import AnnotatedImages
+from contrastlab.domains.detection.definitions import Detection
 from contrastlab.domains.detection.network import Kind
 from contrastlab.support import shipped
 from contrastlab.support.errors import MissingDataError, NotApplicableError

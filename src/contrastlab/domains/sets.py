@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
-from importlib.resources import files
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
@@ -16,19 +13,10 @@ from typing import Any
 
 import contrastlab.support.lab  # noqa: F401
 
-from contrastlab.domains.detection.data import load_own
-from contrastlab.domains.speech.data import load_waves
-from contrastlab.domains.text.data import load_sentences
+from contrastlab import domains
 from contrastlab.pictures.items import Splits
-from contrastlab.pictures.limits import NO_UTF8, cache_folder, own_path
-from contrastlab.pictures.parquet import load_parquet
-from contrastlab.pictures.readers import (
-    TORCHVISION,
-    load_digits,
-    load_folder,
-    load_pictures,
-    load_published,
-)
+from contrastlab.pictures.limits import NO_UTF8, data_root
+from contrastlab.pictures.readers import TORCHVISION, load_digits, load_published
 from contrastlab.support import errors
 
 
@@ -48,14 +36,15 @@ class Request:
 class Source:
     """Where data of one name come from."""
 
-    modality: str  #: see :mod:`contrastlab.domains.modalities`
+    modality: str  #: see :mod:`contrastlab.domains`
     read: Callable[[Request], Splits]  #: makes the splits; :func:`load` cuts them to the sizes of the request
     get: str = ""  #: how to get the files, for whoever does not have them; ``<root>`` stands for the data root
     folder: str = ""  #: of the files, below the data root
 
 
-_TEXT = (files("contrastlab.domains") / "published.toml").read_text(encoding="utf-8")
-PUBLISHED: Mapping[str, Mapping[str, Any]] = tomllib.loads(_TEXT)
+PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    name: row for each in domains.rows() for name, row in each.published.items()
+}
 """Name of a published data set to its row: who reads it, where it lies, how to get it, what to note of it."""
 
 
@@ -87,16 +76,17 @@ SOURCES: Mapping[str, Source] = MappingProxyType({
 """Name of a data set to its source, of the package's own; see :func:`names`."""
 
 
-def _own(modality: str, read: Callable[[str, str], Splits]) -> Source:
-    return Source(modality, lambda request: read(request.name, request.name.partition(":")[2]))
+def _own(modality: str, reader: str) -> Source:
+    def read(request: Request) -> Splits:
+        location = request.name.partition(":")[2]
+        return resolve_name(reader)(request.name, location)
+
+    return Source(modality, read)
 
 
-OWN: Mapping[str, Source] = MappingProxyType({
-    "folder": _own("image", load_folder), "unlabelled": _own("image", load_pictures),
-    "parquet": _own("image", load_parquet),
-    "annotated": _own("annotated image", load_own), "sentences": _own("sentence", load_sentences),
-    "waves": _own("waveform", load_waves),
-})  # fmt: skip
+OWN: Mapping[str, Source] = MappingProxyType(
+    {kind: _own(modality, reader) for each in domains.rows() for kind, (modality, reader) in each.readers.items()}
+)
 """Kind of a user's own data, ``<kind>:<path>``, to its source."""
 
 
@@ -123,11 +113,6 @@ def modality_of(name: str) -> str:
     """The modality of a data set by its name, without loading it; ``image`` for a name that is none."""
     source = _source(name)
     return source.modality if source else "image"
-
-
-def data_root(root: str | Path | None = None) -> Path:
-    """Where published sets are looked for: ``root``, else ``CONTRASTLAB_DATA``, else a folder in the user's cache."""
-    return own_path("data root", root if root is not None else os.environ.get("CONTRASTLAB_DATA") or cache_folder())
 
 
 def load(
@@ -168,7 +153,7 @@ def load(
     if source is None and Path(name).is_dir():
         raise errors.unknown("data set", name, (f"folder:{name}", f"unlabelled:{name}", f"waves:{name}"))
     if source is None:
-        raise errors.unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
+        raise domains.unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
     request = Request(name, data_root(root), download, n_train, n_test, seed)
     return _read(source, request).limited(n_train, n_test, seed)
 

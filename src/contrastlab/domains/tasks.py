@@ -1,20 +1,22 @@
 """Name to task and to metric: what an encoder may be scored on, read without torch.
 
-A task knows nothing of how an encoder was trained. A new one is a dataclass in :mod:`contrastlab.domains.definitions`,
-a function that scores it, its name in the list there, and rows of TOML.
+A task knows nothing of how an encoder was trained. A new one is a dataclass in the ``definitions`` of its domain, a
+function that scores it, its name in the domain's row, and rows of TOML.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from types import MappingProxyType
 
-from contrastlab.domains import definitions
+from contrastlab import domains
 from contrastlab.pictures.task import Metric, Task
 from contrastlab.settings import Settings
-from contrastlab.support import errors
 
-TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in definitions.TASKS})
+TASKS: Mapping[str, type[Task]] = MappingProxyType(
+    {name: resolve_name(where) for each in domains.rows() for name, where in each.tasks.items()}
+)
 """Name to task."""
 
 _TASK_OF = {metric.name: task for task in TASKS.values() for metric in task.metrics}
@@ -22,13 +24,15 @@ _TASK_OF = {metric.name: task for task in TASKS.values() for metric in task.metr
 
 def get(name: str, settings: Settings) -> Task:
     """The task ``name`` as ``settings`` has it; an ``UnknownNameError`` lists near matches."""
-    errors.check_name("task", name, TASKS)
+    if name not in TASKS:
+        raise domains.unknown("task", name, TASKS)
     return TASKS[name].of(settings)
 
 
 def task_of(metric: str) -> str:
     """Name of the task that gives a metric; an ``UnknownNameError`` lists near matches."""
-    errors.check_name("metric", metric, _TASK_OF)
+    if metric not in _TASK_OF:
+        raise domains.unknown("metric", metric, _TASK_OF)
     return _TASK_OF[metric].name
 
 

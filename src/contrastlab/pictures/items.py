@@ -18,6 +18,9 @@ from torch import Tensor
 from contrastlab.pictures import limits
 from contrastlab.support.errors import ArgumentError, MissingDataError, NotApplicableError, check, is_integer, reject
 
+if TYPE_CHECKING:
+    from contrastlab.pictures.loading import Crops
+
 LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "class")
 """Names of a table's column of labels, the first one there is."""
 
@@ -29,8 +32,10 @@ class ItemSet:
     Its name is of set and split, such as ``"cifar10/train"``; labels int64 ``[N]`` count in ``classes``, −1 is unknown.
     """
 
-    modality: ClassVar[str]
+    domain: ClassVar[str] = "contrastlab.pictures.domain"  #: module with the row of the domain that it is of
+    modality: ClassVar[str]  #: one of those of its domain
     resident: ClassVar[bool]
+    whole: ClassVar[bool] = True  #: whether training reads an item whole, and not a random part of it, :meth:`part`
     by_item: ClassVar[tuple[str, ...]]
 
     name: str
@@ -66,6 +71,10 @@ class ItemSet:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {len(self)} items, {len(self.classes)} classes)"
+
+    def part(self, index: int, crops: Crops, number: int) -> Tensor:
+        """The random part of an item that training sees where it comes as the ``number``-th of the order."""
+        raise NotImplementedError
 
     @property
     def labelled(self) -> bool:

@@ -133,3 +133,8 @@ def own_path(argument: str, path: str | Path) -> Path:
 def cache_folder() -> Path:
     """``contrastlab`` in the user's cache folder, see :func:`contrastlab.support.cache.root`."""
     return own_path("XDG_CACHE_HOME", cache.root()) / "contrastlab"
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """Where published sets are looked for: ``root``, else ``CONTRASTLAB_DATA``, else a folder in the user's cache."""
+    return own_path("data root", root if root is not None else os.environ.get("CONTRASTLAB_DATA") or cache_folder())

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.domains.definitions import HIDDEN, LAYERS, Layers, Linear, Transfer
 from contrastlab.pictures import encoder as enc
 from contrastlab.pictures.augmentations import augmentation as named
+from contrastlab.pictures.definitions import HIDDEN, LAYERS, Layers, Linear, Transfer
 from contrastlab.pictures.fitting import Fitting, descend, fit
 from contrastlab.pictures.items import ItemSet
 from contrastlab.pictures.loading import batches, subset_order

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from contrastlab.domains.clips.data import VideoFiles
 from contrastlab.pictures.augmentations import sample_boxes
 from contrastlab.pictures.items import ItemSet
 from contrastlab.support.errors import ContrastLabError, NotApplicableError
@@ -156,9 +155,6 @@ class _Images(torch.utils.data.Dataset[tuple[int, Tensor] | Exception]):
         try:
             if self.crop is None:
                 return index, self.source[index]
-            if isinstance(self.source, VideoFiles):
-                return index, self.source.window(index, self.crop.draws(number))
-            boxes = partial(self.crop.boxes, number)
-            return index, self.source.crops(index, boxes, self.crop.size)  # type: ignore[attr-defined]
+            return index, self.source.part(index, self.crop, number)
         except (ContrastLabError, OSError) as error:
             return error

@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contrastlab.domains.detection import coco
 from contrastlab.pictures import layout, limits
 from contrastlab.pictures.items import Splits, UnlabelledSplits, aligned, split_own
 from contrastlab.pictures.parquet import columns, parquet_files, read_parquet
-from contrastlab.pictures.sets import AVIF, ImageSet, StreamedImages, chw, decode, opened, stack, threaded
+from contrastlab.pictures.sets import AVIF, ImageSet, StreamedImages, chw, decode, opened, stack
 from contrastlab.support.errors import MissingDataError
 
 SUFFIXES = frozenset({
@@ -34,10 +33,11 @@ SUFFIXES = frozenset({
 _RESIDENT_BYTES = 2**30  # folders of equal-sized images up to this size are decoded once and kept
 
 
-def _streamed(
+def streamed(
     name: str, folder: Path, paths: Iterable[str], labels: Iterable[int], classes: Iterable[str],
     boxes: Sequence[Sequence[int]] | None = None,
 ) -> StreamedImages:  # fmt: skip
+    """Pictures in files, which are looked for at once; see :class:`contrastlab.pictures.sets.StreamedImages`."""
     marked = None if boxes is None else torch.tensor(boxes, dtype=torch.int64).reshape(-1, 4)
     numbers = torch.tensor(list(labels), dtype=torch.int64)
     made = StreamedImages(name, folder, tuple(paths), numbers, tuple(classes), boxes=marked)
@@ -152,7 +152,7 @@ def tinyimagenet(name: str, folder: Path, note: str) -> Splits:
     if strange:
         raise MissingDataError(f"{name}: {folder / 'train'} lacks the synset {strange[0]} of val_annotations.txt.")
     paths = (path.relative_to(images).as_posix() for path in held)
-    test = _streamed(f"{name}/test", images, paths, map(train.classes.index, synsets), train.classes)
+    test = streamed(f"{name}/test", images, paths, map(train.classes.index, synsets), train.classes)
     return Splits.of(name, _decoded(train).coloured(), _decoded(test).coloured(), note)
 
 
@@ -269,7 +269,7 @@ def torchvision_files(
         paths = [Path(file).relative_to(folder).as_posix() for source in sources for file in source._image_files]
         labels = [label for source in sources for label in source._labels]
         marked = [corners[Path(path).stem] for path in paths] if boxes else None
-        parts.append(_streamed(f"{name}/{part}", folder, paths, labels, sources[-1].classes, marked))
+        parts.append(streamed(f"{name}/{part}", folder, paths, labels, sources[-1].classes, marked))
     return Splits.of(name, parts[0], parts[1], note)
 
 
@@ -280,7 +280,7 @@ def birds(name: str, folder: Path, note: str) -> Splits:
         return [value for _, value in limits.words(folder / file)]
 
     labels = [int(label) - 1 for label in column("image_class_labels.txt")]
-    pool = _streamed(name, folder / "images", column("images.txt"), labels, column("classes.txt"))
+    pool = streamed(name, folder / "images", column("images.txt"), labels, column("classes.txt"))
     tested = torch.tensor([flag != "1" for flag in column("train_test_split.txt")])
     return Splits.divided(name, pool, tested, note)
 
@@ -292,51 +292,7 @@ def flowers(name: str, folder: Path, note: str) -> Splits:
     labels = (loadmat(str(folder / "imagelabels.mat"))["labels"].ravel().astype(np.int64) - 1).tolist()
     paths = [f"jpg/image_{k:05d}.jpg" for k in range(1, len(labels) + 1)]
     classes = [str(k + 1) for k in range(max(labels) + 1)]
-    return Splits.held_out(name, _streamed(name, folder, paths, labels, classes), note)
-
-
-def coco_labels(name: str, folder: Path, note: str, *, train: str, test: str) -> Splits:
-    """Pictures with one label each, in files of COCO's form."""
-    parts = []
-    for part, file in (("train", train), ("test", test)):
-        images, categories, marked = coco.lists(coco.read_json(folder / file))
-        number = {category["id"]: k for k, category in enumerate(categories)}
-        paths, labels = [images[a["image_id"]]["file_name"] for a in marked], [number[a["category_id"]] for a in marked]
-        parts.append(_streamed(f"{name}/{part}", folder, paths, labels, [str(c["name"]) for c in categories]))
-    return Splits.of(name, parts[0], parts[1], note)
-
-
-def scale_box(box: Sequence[float], width: int, height: int) -> tuple[int, int, int, int]:
-    """A box of COCO, grown by 1.2 about its middle, as Meta-Dataset has it, and cut at the picture's border.
-
-    (left, top, width, height) in pixels become (top, left, height, width) in whole pixels, at least one each.
-    """
-    edges = []
-    for start, length, limit in ((box[1], box[3], height), (box[0], box[2], width)):
-        middle, reach = start + length / 2, 1.2 * length / 2
-        low = min(max(round(middle - reach), 0), limit - 1)
-        edges.append((low, max(min(round(middle + reach), limit) - low, 1)))
-    (top, tall), (left, wide) = edges
-    return top, left, tall, wide
-
-
-def coco_objects(name: str, folder: Path, note: str, *, annotations: str = "", side: int = 0) -> Splits:
-    """A crop of every object of MSCOCO 2017 that is one; crowds and boxes without area are none.
-
-    Crops of ``side`` pixels are kept in memory; with 0 they are streamed.
-    """
-    parts: list[Any] = []
-    for part, year in (("train", "train2017"), ("test", "val2017")):
-        known = coco.read_coco(folder / annotations / f"instances_{year}.json", strict=False)
-        marked = [each for each in known.objects if not each["iscrowd"]]
-        pictures = [known.images[each["image_id"]] for each in marked]
-        boxes = [scale_box(each["bbox"], i["width"], i["height"]) for each, i in zip(marked, pictures, strict=True)]
-        labels = [known.number[each["category_id"]] for each in marked]
-        paths = [picture["file_name"] for picture in pictures]
-        crops = _streamed(f"{name}/{part}", folder / year, paths, labels, known.classes, boxes)
-        pixels = list(threaded(replace(crops, resize=side).__getitem__, range(len(crops)))) if side else []
-        parts.append(ImageSet(crops.name, torch.stack(pixels), crops.labels, crops.classes) if side else crops)
-    return Splits.of(name, parts[0], parts[1], note)
+    return Splits.held_out(name, streamed(name, folder, paths, labels, classes), note)
 
 
 def traffic_signs(name: str, root: Path, note: str, *, by_track: bool) -> Splits:

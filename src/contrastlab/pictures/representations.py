@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.domains.definitions import Neighbours
 from contrastlab.pictures import encoder as enc
+from contrastlab.pictures.definitions import Neighbours
 from contrastlab.pictures.items import ItemSet
 from contrastlab.pictures.loading import batches, subset_order
 from contrastlab.pictures.task import Measured, Setting

@@ -8,9 +8,10 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from torch import Tensor
 from contrastlab.pictures import limits
 from contrastlab.pictures.items import Files, Items
 from contrastlab.support.errors import ContrastLabError, CorruptFileError, TooLargeError, check, is_integer, unreadable
+
+if TYPE_CHECKING:
+    from contrastlab.pictures.loading import Crops
 
 STREAMED_SIDE = 256  # what ImageNet protocols resize the shorter side to before a 224-pixel crop
 
@@ -132,6 +136,7 @@ class StreamedImages(Files):
 
     modality: ClassVar[str] = "image"
     by_item: ClassVar[tuple[str, ...]] = (*Files.by_item, "boxes")
+    whole: ClassVar[bool] = False
 
     channels: int = 3  #: 1 (grey) or 3 (RGB): what every file is converted to
     resize: int = STREAMED_SIDE
@@ -184,6 +189,10 @@ class StreamedImages(Files):
             part = image.crop((left, top, left + width, top + height))  # first, so that no pixel outside is seen
             crops.append(chw(part.resize((size, size), Image.Resampling.BILINEAR), self.channels))
         return torch.from_numpy(np.stack(crops))
+
+    def part(self, index: int, crops: Crops, number: int) -> Tensor:
+        """Random crops of one picture, uint8 ``[V, channels, size, size]``."""
+        return self.crops(index, partial(crops.boxes, number), crops.size)
 
     def coloured(self) -> StreamedImages:
         """The same pictures, decoded as RGB."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from contrastlab.views import Augmentation, Views
 
 Log = Callable[[str], None]
+
+FROZEN = {"encoder": "frozen, evaluation mode"}
+LAST = {"which_epoch": "last"}
+"""Words of protocols that several tasks share."""
+
+
+def from_settings(name: str) -> Any:
+    """A field of a task that is the part of that name of :class:`contrastlab.settings.Settings`."""
+    return field(default_factory=lambda: getattr(Settings(), name), metadata={"settings": name})
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from contrastlab import data, keys, methods, tasks
-from contrastlab.domains.modalities import modality
 from contrastlab.papers import is_paper
+from contrastlab.pictures.domain import modality
 from contrastlab.pictures.items import Splits, fingerprint
 from contrastlab.pictures.loading import decoders
 from contrastlab.settings import Settings

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from contrastlab import data, encoders, papers, tasks
+from contrastlab.domains.export import FILE as TENSORS
 from contrastlab.pictures import foreign_networks as foreign
 from contrastlab.pictures.augmentations import augmentation
-from contrastlab.pictures.export import FILE as TENSORS
 from contrastlab.pictures.limits import own_path
 from contrastlab.recipe import CHOICES, Recipe, build, types_of
 from contrastlab.settings import Settings

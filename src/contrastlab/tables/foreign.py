@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from contrastlab import encoders, tasks, views
-from contrastlab.domains import modalities
 from contrastlab.pictures import items
+from contrastlab.pictures.domain import modality
 from contrastlab.pictures.items import Splits
 from contrastlab.pictures.representations import frozen
 from contrastlab.settings import LinearProbe, Settings
@@ -74,7 +74,7 @@ def one(
         recipe["network"] = results.digest({"text": repr(module)})
         network = encoders.Encoder(network, 0, "none", 0, data.test.channels)
     _try(network.to(device), settings, data.test.channels)
-    shown = modalities.modality(data.train).augmentation(settings)
+    shown = modality(data.train).augmentation(settings)
     setting = tasks.Setting(views.Augmented(1), shown, data, derive(seed, "probe") % 2**31, device)
     record = asked.record(asked.score(nn.ModuleList([network]), setting), setting, settings)
     for key, value in record["metrics"].items():  # every interval, also those that follow from the value

@@ -17,9 +17,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from contrastlab import encoders, keys, methods, tasks
-from contrastlab.domains.modalities import modality
+from contrastlab.domains.export import FILE
 from contrastlab.domains.sets import load
-from contrastlab.pictures.export import FILE
+from contrastlab.pictures.domain import modality
 from contrastlab.pictures.items import Splits
 from contrastlab.pictures.sets import ImageSet, stack
 from contrastlab.recipe import Recipe, build, types_of

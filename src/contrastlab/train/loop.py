@@ -21,15 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab import keys
-from contrastlab.domains.clips import data as videos
-from contrastlab.domains.modalities import modality
 from contrastlab.negatives import BatchRandom
 from contrastlab.pictures import representations
+from contrastlab.pictures.domain import modality
 from contrastlab.pictures.encoder import set_memory_format
 from contrastlab.pictures.items import ItemSet
 from contrastlab.pictures.loading import WORKERS, Crops, batches, decoders, subset_order
 from contrastlab.pictures.representations import own_class_share
-from contrastlab.pictures.sets import StreamedImages
 from contrastlab.pictures.task import Log as Log
 from contrastlab.recipe import Recipe
 from contrastlab.settings import Settings
@@ -235,7 +233,7 @@ class _Loop:
     def batches(self) -> Generator[tuple[Tensor, Tensor], None, None]:
         """The batches of all remaining steps."""
         crop = None
-        if isinstance(self.images, StreamedImages | videos.VideoFiles):
+        if not self.images.whole:
             before = self.epoch * self.steps * self.settings.batch_size
             options = crop_options(self.recipe.views, self.settings.image_size)
             crop = Crops(self.augmentation, seed=self.seed, before=before, **options)

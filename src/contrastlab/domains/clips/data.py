@@ -20,6 +20,7 @@ from torch import Tensor
 from contrastlab.domains.clips.flow import ZERO, cached_tvl1, quantise, tvl1
 from contrastlab.pictures import limits
 from contrastlab.pictures.items import Files, Items, Splits
+from contrastlab.pictures.loading import Crops
 from contrastlab.pictures.parquet import columns, read_parquet
 from contrastlab.pictures.sets import opened
 from contrastlab.support import files
@@ -41,6 +42,7 @@ def spread(length: int, count: int) -> Tensor:
 class ClipSet(Items):
     """Clips in memory, uint8 ``[N, T, 5, H, W]``: RGB, and flow to the next frame; that of the last is never read."""
 
+    domain: ClassVar[str] = "contrastlab.domains.clips"
     modality: ClassVar[str] = "clip"
     by_item: ClassVar[tuple[str, ...]] = (*Items.by_item, "factors")
     shape: ClassVar[str] = f"uint8 of shape [N, T, {PLANES}, H, W]"
@@ -76,7 +78,9 @@ class VideoFiles(Files):
     ``videos[index]`` is the window of ``length`` frames in the middle; training draws its windows, :meth:`window`.
     """
 
+    domain: ClassVar[str] = "contrastlab.domains.clips"
     modality: ClassVar[str] = "clip"
+    whole: ClassVar[bool] = False
     channels: ClassVar[int] = 3
     bound: ClassVar[float] = 20.0
 
@@ -99,6 +103,10 @@ class VideoFiles(Files):
             starts = frames - self.length + 1
             first = int(torch.randint(starts, (1,), generator=rng)) if rng else (starts - 1) // 2
             return self._read(packed, range(first, first + self.length))
+
+    def part(self, index: int, crops: Crops, number: int) -> Tensor:
+        """A random window of one video."""
+        return self.window(index, crops.draws(number))
 
     def still(self) -> VideoFiles:
         """The same videos with windows of one frame and no flow, for a network of single frames."""

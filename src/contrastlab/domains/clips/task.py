@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torchvision.transforms.functional import ten_crop
 
 from contrastlab.domains.clips.data import VideoFiles
-from contrastlab.domains.definitions import Action
+from contrastlab.domains.clips.definitions import Action
 from contrastlab.pictures.encoder import Encoder
 from contrastlab.pictures.fitting import Pooled, Resumable
 from contrastlab.pictures.loading import Crops, batches

@@ -23,6 +23,7 @@ from contrastlab.support.errors import CorruptFileError, MissingDataError, NotAp
 class AnnotatedImages(ItemSet):
     """Pictures and what is known of the objects in them; its name is of data set and part, such as ``"bccd/train"``."""
 
+    domain: ClassVar[str] = "contrastlab.domains.detection"
     modality: ClassVar[str] = "annotated image"
     resident: ClassVar[bool] = False
     channels: ClassVar[int] = 3

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contrastlab.domains.definitions import Compared
 from contrastlab.domains.detection.coco import Annotations
+from contrastlab.domains.detection.definitions import Compared
 from contrastlab.pictures.representations import bootstrap
 from contrastlab.pictures.task import Measured
 from contrastlab.support.errors import NotApplicableError, import_extra

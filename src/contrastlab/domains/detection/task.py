@@ -14,9 +14,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from contrastlab.domains.definitions import Detection
 from contrastlab.domains.detection import scores
 from contrastlab.domains.detection.data import AnnotatedImages
+from contrastlab.domains.detection.definitions import Detection
 from contrastlab.domains.detection.network import Kind, build
 from contrastlab.pictures.fitting import SPEAK_EVERY_S, Resumable, tensors_of
 from contrastlab.pictures.loading import WORKERS

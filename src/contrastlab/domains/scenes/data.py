@@ -28,6 +28,7 @@ class SceneSet(Items):
     thousandth. Labels and ``classes`` are those of whole scenes, ``pixel_classes`` those of pixels.
     """
 
+    domain: ClassVar[str] = "contrastlab.domains.scenes"
     modality: ClassVar[str] = "scene"
     shape: ClassVar[str] = "float16 of shape [N, C, H, W]"
 
@@ -88,6 +89,7 @@ class StreamedScenes(ItemSet):
     """
 
     resident: ClassVar[bool] = False
+    domain: ClassVar[str] = "contrastlab.domains.scenes"
     modality: ClassVar[str] = "scene"
     by_item: ClassVar[tuple[str, ...]] = ("indices", "labels")
     channels: ClassVar[int] = 8

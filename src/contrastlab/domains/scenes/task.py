@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.domains.definitions import Linear, OneView, Segmentation
+from contrastlab.domains.scenes.definitions import OneView, Segmentation
+from contrastlab.pictures.definitions import Linear
 from contrastlab.pictures.fitting import Fitting, fit
 from contrastlab.pictures.items import ItemSet
 from contrastlab.pictures.linear import correct

@@ -100,6 +100,7 @@ def fitted(samples: NDArray[np.int16], length: int) -> Tensor:
 class WaveSet(Items):
     """Sounds in memory, int16 ``[N, T]``, all of one length and of ``rate`` samples a second."""
 
+    domain: ClassVar[str] = "contrastlab.domains.speech"
     modality: ClassVar[str] = "waveform"
     channels: ClassVar[int] = 1
     shape: ClassVar[str] = "int16 of shape [N, T]"
@@ -117,6 +118,7 @@ class WaveSet(Items):
 class WaveFiles(Files):
     """Sound files, brought to ``rate`` samples a second and cut or padded to ``length`` samples."""
 
+    domain: ClassVar[str] = "contrastlab.domains.speech"
     modality: ClassVar[str] = "waveform"
     channels: ClassVar[int] = 1
 

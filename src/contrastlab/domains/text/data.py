@@ -41,6 +41,7 @@ class Texts(Sequence[str]):
 class SentenceSet(Items):
     """Sentences in memory."""
 
+    domain: ClassVar[str] = "contrastlab.domains.text"
     modality: ClassVar[str] = "sentence"
     channels: ClassVar[int] = 1
 
@@ -61,6 +62,7 @@ class SentenceSet(Items):
 class PairSet(ItemSet):
     """N pairs of sentences with people's (or a grammar's) scores of similarity."""
 
+    domain: ClassVar[str] = "contrastlab.domains.text"
     modality: ClassVar[str] = "sentence"
     resident: ClassVar[bool] = True
     by_item: ClassVar[tuple[str, ...]] = ("first", "second", "scores", "labels", "parts")

@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.domains.definitions import BENCHMARKS, Similarity
+from contrastlab.domains.text.definitions import BENCHMARKS, Similarity
 from contrastlab.pictures.representations import bootstrap, encode, take
 from contrastlab.pictures.task import Measured, Setting
 from contrastlab.support.errors import NotApplicableError, check

@@ -22,10 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from contrastlab.domains.sets import data_root
 from contrastlab.domains.text import network as networks
 from contrastlab.domains.text.data import Texts
-from contrastlab.pictures.limits import cache_folder, check_regular, own_path
+from contrastlab.pictures.limits import cache_folder, check_regular, data_root, own_path
 from contrastlab.settings import Settings, Text
 from contrastlab.support import files
 from contrastlab.support.errors import CorruptFileError, MissingDataError, check, import_extra

@@ -12,22 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from contrastlab.domains.text import network as sentences
-from contrastlab.pictures.encoder import Shared, build
+from contrastlab import domains
+from contrastlab.pictures.encoder import Shared
 from contrastlab.pictures.foreign_networks import check_weights
 from contrastlab.support import files
 from contrastlab.support.errors import CorruptFileError, MissingDataError
 
 FILE = "encoder.safetensors"
 
-BUILDERS: Mapping[str, Callable[..., Any]] = MappingProxyType({"image": build, "sentence": sentences.build})
-"""Kind of encoder, as a file says it, to the function that makes one; a file that says none has the first."""
+
+def _builder(kind: str) -> Callable[..., Any]:
+    """The function that makes encoders of a kind, as a stored file says it."""
+    builders = {name: where for each in domains.rows() for name, where in each.builders.items()}
+    if kind not in builders:
+        raise domains.unknown("kind of encoder", kind, builders)
+    return resolve_name(builders[kind])
 
 
 def save(encoders: nn.ModuleList, folder: Path, streams: Sequence[str], build_as: Mapping[str, Any]) -> Path:
@@ -61,7 +66,7 @@ def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
     tensors, values = files.read_tensors(path)
     try:
         streams, same, how = values["streams"], values.get("same", {}), dict(values["build"])
-        make = BUILDERS[how.pop("kind", "image")]
+        make = _builder(how.pop("kind", "image"))
         if "weights" in how:  # they are in this file; another folder is not read on its behalf
             raise ValueError(f"build.weights={how['weights']!r}: accepted is a file with weights of its own")
         made = {name: make(in_channels=c, **how) for name, c in streams.items() if name not in same}
