@@ -25,12 +25,12 @@ from contrastbook.figures import architecture, tables
 from contrastbook.figures.base import BLUE, ORANGE
 from contrastbook.studies import crosses, epoch_time, fmicl_tables, read
 from contrastlab import data, encoders, papers
+from contrastlab.domains.scenes.views import Channels
 from contrastlab.papers import Entry, TablePlan
 from contrastlab.support import escape
 from contrastlab.tables import report, results
 from contrastlab.tables.report import Evidence, Report
 from contrastlab.tables.results import Result
-from contrastlab.views import Channels
 
 ROOT = Path(__file__).parents[1]
 OPEN = ("open", "not run")

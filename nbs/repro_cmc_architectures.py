@@ -23,8 +23,8 @@ import torch
 
 from contrastbook.figures import architecture
 from contrastlab import encoders, papers
+from contrastlab.domains.scenes.views import Channels
 from contrastlab.tables import notebook
-from contrastlab.views import Channels
 
 nb = notebook.study("architectures", globals())
 

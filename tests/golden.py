@@ -25,7 +25,9 @@ from torch import Tensor
 from contrastbook.made import rooms
 from contrastlab import data, methods, papers
 from contrastlab.data import ImageSet
+from contrastlab.domains.clips.views import Flow, Frames
 from contrastlab.domains.scenes.data import SceneSet
+from contrastlab.domains.scenes.views import Channels
 from contrastlab.keys import Locations
 from contrastlab.methods import CHOICES, Recipe
 from contrastlab.pictures.items import UnlabelledSplits, fingerprint
@@ -36,7 +38,7 @@ from contrastlab.tables import results
 from contrastlab.tables.replays import RENAMED
 from contrastlab.tables.run import Run
 from contrastlab.train import checkpoint, pretrain
-from contrastlab.views import Channels, Dropout, Flow, Frames
+from contrastlab.views import Dropout
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_suffix(".json")

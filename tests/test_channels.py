@@ -13,8 +13,9 @@ from torch.nn import functional as F
 from contrastbook.made import rooms
 from contrastlab import encoders, keys, methods, negatives, positives
 from contrastlab.domains.detection.network import AS_THEY_ARE
+from contrastlab.domains.scenes.augmentation import SceneAugmentation
 from contrastlab.domains.scenes.data import SceneSet
-from contrastlab.domains.scenes.views import SceneAugmentation
+from contrastlab.domains.scenes.views import CODE, LAYOUT, Channels, labels, slices
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.settings import Settings
@@ -22,8 +23,7 @@ from contrastlab.support import seeds
 from contrastlab.support.errors import ArgumentError, UnknownNameError
 from contrastlab.train import pretrain
 from contrastlab.train.learner import Learner
-from contrastlab.views import Augmented, Channels, Split
-from contrastlab.views.channels import CODE, LAYOUT, labels, slices
+from contrastlab.views import Augmented, Split
 from made_runs import generator, quiet, refused
 
 FOUR = ("L", "ab", "depth", "normal")

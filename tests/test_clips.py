@@ -17,8 +17,8 @@ from contrastlab.data import Splits
 from contrastlab.domains import sets
 from contrastlab.domains.clips import data as videos
 from contrastlab.domains.clips import flow
+from contrastlab.domains.clips.augmentation import ClipAugmentation
 from contrastlab.domains.clips.data import ClipSet, VideoFiles
-from contrastlab.domains.clips.views import ClipAugmentation
 from contrastlab.pictures import limits, loading
 from contrastlab.pictures.augmentations import ViewDraws, augmentation
 from contrastlab.pictures.domain import modality

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from contrastlab import data, keys, methods, negatives, objectives, papers, positives, views
+from contrastlab.domains.clips.views import Flow, Frames
 from contrastlab.recipe import foreign_code
 from contrastlab.scores.choices import Part
 from contrastlab.scores.schedules import Linear
@@ -17,7 +18,7 @@ from contrastlab.support.errors import ArgumentError, NotApplicableError
 from contrastlab.tables import results
 from contrastlab.train import pretrain
 from contrastlab.train.learner import Learner
-from contrastlab.views import Augmented, Flow, Frames, Jigsaw, Offset, Split
+from contrastlab.views import Augmented, Jigsaw, Offset, Split
 from made_runs import generator, quiet
 
 TABLES = [("ring", "1"), ("ring", "2"), ("vince", "1"), ("cmc", "1")]

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from contrastlab import data, methods, papers
+from contrastlab.domains.scenes.views import Channels
 from contrastlab.pictures.augmentations import AUGMENTATIONS, augmentation
 from contrastlab.settings import Settings
 from contrastlab.support.errors import ArgumentError, NotApplicableError
-from contrastlab.views import Channels, Split
+from contrastlab.views import Split
 
 PLANS = papers.plans()
 ALL = [papers.plan(*key) for key in PLANS]

@@ -22,6 +22,7 @@ from contrastlab import data, methods, tables, tasks
 from contrastlab.data import ImageSet
 from contrastlab.domains.detection import coco
 from contrastlab.domains.detection import task as training
+from contrastlab.domains.scenes.views import Channels
 from contrastlab.pictures import representations
 from contrastlab.scores import clusters, ranks
 from contrastlab.settings import Settings
@@ -29,7 +30,6 @@ from contrastlab.support.errors import ArgumentError, DeviceError
 from contrastlab.tables import execution, results
 from contrastlab.tables import pool as jobs
 from contrastlab.train import checkpoint, loop, pretrain, progress
-from contrastlab.views import Channels
 from made_runs import generator, quiet
 
 FEW = {"negatives.k": 5, "keys.size": 21, "negatives.clusters": 3, "negatives.runs": 1}

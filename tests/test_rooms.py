@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from contrastbook.made import rooms
 from contrastlab import data
-from contrastlab.views.channels import slices
+from contrastlab.domains.scenes.views import slices
 
 H, W = 24, 36
 

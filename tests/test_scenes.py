@@ -13,12 +13,11 @@ from contrastlab import data
 from contrastlab.domains import sets
 from contrastlab.domains.scenes import data as scene_sets
 from contrastlab.domains.scenes.data import SceneSet, StreamedScenes
+from contrastlab.domains.scenes.views import Channels, labels
 from contrastlab.pictures.domain import modality
 from contrastlab.pictures.loading import batches
 from contrastlab.settings import Settings
 from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, MissingExtraError
-from contrastlab.views import Channels
-from contrastlab.views.channels import labels
 from made_files import encoded, write_parquet
 from made_runs import refused
 

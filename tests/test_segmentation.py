@@ -9,13 +9,13 @@ from torch import nn
 from contrastbook.made import rooms
 from contrastlab import encoders, tasks
 from contrastlab.data import ImageSet, Splits
+from contrastlab.domains.scenes.augmentation import FLIPS, SceneAugmentation
 from contrastlab.domains.scenes.data import SceneSet
 from contrastlab.domains.scenes.task import Segmenter, predict, segment
-from contrastlab.domains.scenes.views import FLIPS, SceneAugmentation
+from contrastlab.domains.scenes.views import Channels
 from contrastlab.pictures.augmentations import augmentation
 from contrastlab.settings import SegmentationProbe, Settings
 from contrastlab.support.errors import NotApplicableError
-from contrastlab.views import Channels
 from made_runs import generator, unchanged
 
 PROBE = SegmentationProbe(epochs=4, batch_size=8, width=4, lr=3e-3)

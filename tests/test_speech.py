@@ -19,8 +19,8 @@ from scipy import stats
 from contrastbook.made import TASKS, voices
 from contrastlab import data, methods, papers, tasks
 from contrastlab.domains.speech import data as sounds
+from contrastlab.domains.speech.augmentation import FLOOR, RANGE, draw_mask, log_mel, mel_matrix, mel_to_hertz, views_of
 from contrastlab.domains.speech.data import WaveFiles, WaveSet, fitted, read_wave
-from contrastlab.domains.speech.views import FLOOR, RANGE, draw_mask, log_mel, mel_matrix, mel_to_hertz, views_of
 from contrastlab.pictures.domain import modality
 from contrastlab.pictures.linear import adapt
 from contrastlab.settings import LinearProbe, Settings

@@ -24,10 +24,10 @@ from contrastbook.made import grammar
 from contrastlab import data, encoders, keys, methods, objectives, papers, tasks
 from contrastlab.data import data_root
 from contrastlab.domains import sets
-from contrastlab.domains.text import views as tokens
+from contrastlab.domains.text import augmentation as tokens
+from contrastlab.domains.text.augmentation import PADDING
 from contrastlab.domains.text.data import PairSet, SentenceSet, SentenceSplits, Texts
 from contrastlab.domains.text.task import cosines as cosines_of
-from contrastlab.domains.text.views import PADDING
 from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
 from contrastlab.pictures.domain import modality

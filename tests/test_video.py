@@ -11,8 +11,9 @@ from torch.nn import functional as F
 from contrastlab import data, encoders, keys, methods, papers, tables, tasks
 from contrastlab.data import Splits
 from contrastlab.domains.clips import task as action
+from contrastlab.domains.clips.augmentation import clip_augmentation
 from contrastlab.domains.clips.data import ClipSet
-from contrastlab.domains.clips.views import clip_augmentation
+from contrastlab.domains.clips.views import Flow, Frames
 from contrastlab.encoders import Shared, build
 from contrastlab.negatives import BatchRandom
 from contrastlab.pictures import fitting
@@ -23,7 +24,7 @@ from contrastlab.support import files
 from contrastlab.support.errors import ArgumentError, NotApplicableError
 from contrastlab.train import pretrain
 from contrastlab.train.learner import Learner
-from contrastlab.views import Augmented, Flow, Frames
+from contrastlab.views import Augmented
 from made_runs import equal, generator, quiet, refused, resumed, unchanged
 
 SETTINGS = Settings(

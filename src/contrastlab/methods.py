@@ -7,7 +7,7 @@ disagree, the recipe follows the paper and ``note`` says so.
 
 from __future__ import annotations
 
-from contrastlab import keys, negatives
+from contrastlab import domains, keys, negatives
 from contrastlab.papers.cmc import methods as cmc
 from contrastlab.papers.fmicl import methods as fmicl
 from contrastlab.papers.jcl import methods as jcl
@@ -62,4 +62,4 @@ def get(name: str, paper: str | None = None) -> Recipe:
     for full in (name, f"{paper}/{name}", f"ours/{name}"):
         if full in _RECIPES:
             return _RECIPES[full]
-    raise errors.unknown("method", name, _RECIPES)
+    raise domains.unknown("method", name, _RECIPES)

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 from contrastbook.figures import senses
 from contrastbook.studies import dropout_sentences
 from contrastlab import data
-from contrastlab.domains.speech.views import views_of
+from contrastlab.domains.speech.augmentation import views_of
 from contrastlab.domains.text.data import Texts
 from contrastlab.pictures.domain import modality
 from contrastlab.settings import Settings

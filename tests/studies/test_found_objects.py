@@ -12,9 +12,9 @@ from contrastbook.studies import Study, found_objects, scene_pictures
 from contrastlab import data, papers
 from contrastlab.domains.detection import task as training
 from contrastlab.domains.scenes.task import confusion
+from contrastlab.domains.scenes.views import labels
 from contrastlab.support.errors import ArgumentError, CorruptFileError, NotApplicableError
 from contrastlab.tasks import pixel_accuracy
-from contrastlab.views.channels import labels
 
 ROWS = ("ours/random",)
 

@@ -28,10 +28,9 @@ from contrastbook.checks import require, require_integer, require_positive
 from contrastbook.figures.base import COLOURS, subplots
 from contrastbook.studies import Study
 from contrastlab.domains.detection.data import AnnotatedImages, draw
+from contrastlab.domains.scenes.views import Channels, labels, slices
 from contrastlab.support import escape
 from contrastlab.support.errors import check
-from contrastlab.views import Channels
-from contrastlab.views.channels import labels, slices
 
 # Okabe and Ito, told apart by eyes that see no red or green; further classes go round
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from contrastbook.checks import require_positive
 from contrastbook.figures.base import COLOURS, chart, subplots
-from contrastlab.domains.speech.views import LogMel, draw_mask, mel_matrix
+from contrastlab.domains.speech.augmentation import LogMel, draw_mask, mel_matrix
 from contrastlab.scores import divergences
 from contrastlab.support import escape
 from contrastlab.support.errors import reject

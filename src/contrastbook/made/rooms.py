@@ -203,7 +203,7 @@ def _colours(rooms: Rooms, hits: Hits) -> Array:
 
 
 def render(indices: Tensor, seed: int = 0, *, height: int = HEIGHT, width: int = WIDTH) -> tuple[Tensor, Tensor]:
-    """Scenes as :data:`contrastlab.views.channels.LAYOUT` packs them, and the kind of each room.
+    """Scenes as :data:`contrastlab.domains.scenes.views.LAYOUT` packs them, and the kind of each room.
 
     ``indices``: int64 ``[N]`` numbers of scenes, from 0. Returns float16 ``[N, 8, height, width]``, the colours as
     whole numbers from 0 to 255, and int64 ``[N]`` into :data:`KINDS`.

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from contrastlab.domains.clips.views import clip_augmentation
+from contrastlab.domains.clips.augmentation import clip_augmentation
 from contrastlab.pictures.domain import Modality
 from contrastlab.pictures.encoder import Shared
 from contrastlab.pictures.modality import build_arguments, encoders

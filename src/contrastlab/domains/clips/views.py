@@ -1,83 +1,118 @@
-"""Random views of clips: one crop and one flip for all frames and flows of a clip, as two-stream networks are trained.
+"""Views of a clip: a frame, a later frame, and the optical flow around the first (CMC, section 4.2).
 
-The flow of a view is the motion of its own pixels: scaled with the crop, its horizontal part negated by a flip.
+The paper's ventral stream (V) is the pair of frames, its dorsal stream (D) a frame and its flow, V+D the sum of both:
+``Frames(k)``, ``Flow(stack)`` and ``Flow(stack, k)``. Since it has *two* CaffeNets, one of images and one of flows, the
+later frame is a stream of its own that the encoder of the first frame sees.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from contrastlab.domains.clips.data import PLANES
-from contrastlab.domains.clips.flow import restore
-from contrastlab.pictures.augmentations import Augmentation, ViewDraws, apply, augmentation
-from contrastlab.pictures.operations import crop_resize, resize_center
-from contrastlab.settings import Settings
-from contrastlab.support.errors import NotApplicableError
+from contrastlab.support import errors
+from contrastlab.views.base import Views
+
+
+class ClipViews(Views):
+    """A frame i_t, perhaps the frame i_{t+k}, perhaps the flow around the first; one crop and one flip serve all.
+
+    The frame at t is compared with each other view, and back.
+    """
+
+    k: int | None
+    shared: bool
+    stack: int = 0
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return ("frame", *(("later frame",) if self.k else ()), *(("flow",) if self.stack else ()))
+
+    @property
+    def same_encoder(self) -> Mapping[int, int]:
+        return {1: 0} if self.shared and self.k else {}
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        return tuple(pair for other in range(1, len(self.streams)) for pair in ((0, other), (other, 0)))
+
+    def channels(self, image_channels: int) -> tuple[int, ...]:
+        """Input channels of each stream's encoder: three a frame, two a flow; clips without colour are refused."""
+        if image_channels != 3:
+            raise errors.NotApplicableError(f"{self!r} is of clips in colour: 3 channels; given: {image_channels}")
+        return tuple(2 * self.stack if name == "flow" else 3 for name in self.streams)
+
+    def make(self, batch: Any, augmentation: Any, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """Normalised views of clips uint8 ``[B, T, 5, H, W]``, whose last frame has no flow that is read.
+
+        They are ``[B, 3, size, size]`` for each frame and ``[B, 2·stack, size, size]`` for the flow; ``augmentation``
+        is a :class:`contrastlab.domains.clips.augmentation.ClipAugmentation`.
+        """
+        first, last = self._span(batch)
+        if batch.ndim != 5:
+            raise errors.NotApplicableError(f"{self!r} is of clips; given: items of shape {tuple(batch.shape[1:])}")
+        accepted = f"views that clips of {batch.shape[1]} frames hold: {first - last} frames more are wanted"
+        errors.check(last >= first, "views", self, accepted)
+        at = torch.randint(first, last + 1, (len(batch),), generator=rng, device=batch.device)
+        return self._at(batch, augmentation, at, augmentation.draw(batch, rng))
+
+    def plain(self, batch: Any, augmentation: Any) -> tuple[Tensor, ...]:
+        """The views around the middle of each clip, without randomness."""
+        at = torch.full((len(batch),), sum(self._span(batch)) // 2, device=batch.device)
+        return self._at(batch, augmentation, at, None)
+
+    def _span(self, batch: Tensor) -> tuple[int, int]:
+        before, after = self.stack // 2, self.stack - self.stack // 2
+        return before, batch.shape[1] - 1 - max(after, self.k or 0)
+
+    def _at(self, batch: Tensor, augmentation: Any, at: Tensor, draws: Any) -> tuple[Tensor, ...]:
+        numbers = (at, at + self.k) if self.k else (at,)
+        frames = tuple(augmentation.normalise(augmentation.frame(batch, number, draws)) for number in numbers)
+        return (*frames, augmentation.flow(batch, at, self.stack, draws)) if self.stack else frames
+
+    @property
+    def latex(self) -> str:
+        names = ", ".join(f"v_{k + 1}" for k in range(len(self.streams)))
+        later = f", i_{{t+{self.k}}}" if self.k else ""
+        flow = f", f_t^{{({self.stack})}}" if self.stack else ""
+        return rf"({names}) = t(i_t{later}{flow}),\quad t \sim \mathcal{{T}}"
 
 
 @dataclass(frozen=True)
-class ClipAugmentation:
-    """A distribution over views of a clip."""
+class Frames(ClipViews):
+    """A frame i_t and the frame k later, i_{t+k}, each against the other: the ventral stream (V).
 
-    image: Augmentation  #: how a frame is cropped, flipped and coloured; all frames of one view of a clip alike
-    #: subtract each flow field's mean, most of which is the camera's (Simonyan and Zisserman 2014, §3.1)
-    centred: bool = True
+    Attributes:
+        k: frames between the two; the paper does not print it.
+        shared: both are seen by one encoder, as the paper's "two CaffeNets [of] images and optical flows" has it.
+    """
 
-    @property
-    def size(self) -> int:
-        """Side of a view in pixels."""
-        return self.image.size
+    k: int = 5
+    shared: bool = True
 
-    def draw(self, batch: Tensor, rng: torch.Generator | None = None) -> ViewDraws:
-        """The parameters of one view of each clip, uint8 ``[B, T, 5, H, W]``."""
-        if batch.ndim != 5 or batch.shape[2] != PLANES or batch.dtype != torch.uint8:
-            given = f"{batch.dtype} of shape {tuple(batch.shape[1:])}"
-            raise NotApplicableError(f"these views are of clips, uint8 [B, T, {PLANES}, H, W]; given: items {given}")
-        return self.image.sample(len(batch), batch.shape[3], batch.shape[4], rng, batch.device)
-
-    def frame(self, batch: Tensor, at: Tensor, draws: ViewDraws | None) -> Tensor:
-        """Frame number ``at`` (int64 ``[B]``) of each clip, float32 in [0, 1]; without draws its middle square."""
-        rgb = batch[torch.arange(len(batch), device=batch.device), at, :3]
-        return self.image.plain(rgb) if draws is None else apply(rgb, self.image, draws)
-
-    def flow(self, batch: Tensor, at: Tensor, stack: int, draws: ViewDraws | None) -> Tensor:
-        """The flow of L = ``stack`` successive frames around frame ``at``, from ``at − L // 2`` on; see :meth:`frame`.
-
-        Float32 ``[B, 2L, size, size]``: (x, y) of each flow, in pixels of the view as fractions of the set's bound.
-        """
-        count, _, _, height, width = batch.shape
-        numbers = at[:, None] + torch.arange(stack, device=batch.device) - stack // 2
-        field = restore(batch[torch.arange(count, device=batch.device)[:, None], numbers, 3:]).flatten(1, 2)
-        if draws is None:
-            short = min(height, width)
-            grown = torch.full((count, 2), (self.image.resize or short) / short, device=batch.device)
-            seen = resize_center(field, self.image.resize, self.size)
-        else:
-            _, _, tall, wide = draws.boxes.unbind(1)
-            sign = torch.where(draws.flip, -1.0, 1.0)
-            grown = torch.stack([sign * self.size / wide, self.size / tall], 1)
-            seen = crop_resize(field, draws.boxes, self.size, draws.flip)
-        seen = seen * grown.repeat(1, stack)[:, :, None, None]
-        return seen - seen.mean((2, 3), keepdim=True) if self.centred else seen
-
-    def random(self, batch: Tensor, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
-        """A random view of a random frame of each clip, float32 ``[B, 3, size, size]`` in [0, 1]."""
-        draws = self.draw(batch, rng)
-        at = torch.randint(batch.shape[1], (len(batch),), generator=rng, device=batch.device)
-        return self.frame(batch, at, draws)
-
-    def plain(self, batch: Tensor) -> Tensor:
-        """The middle frame of each clip as evaluation sees it, float32 ``[B, 3, size, size]`` in [0, 1]."""
-        return self.frame(batch, torch.full((len(batch),), batch.shape[1] // 2, device=batch.device), None)
-
-    def normalise(self, view: Tensor) -> Tensor:
-        """A frame as an encoder reads it."""
-        return self.image.normalise(view)
+    def __post_init__(self) -> None:
+        errors.check_integer("k", self.k)
 
 
-def clip_augmentation(settings: Settings) -> ClipAugmentation:
-    """The augmentation that ``settings`` name, for clips."""
-    return ClipAugmentation(augmentation(settings.augmentation, settings.image_size))
+@dataclass(frozen=True)
+class Flow(ClipViews):
+    """A frame i_t and the flow f_t around it, each against the other (D); with ``k``, i_t and i_{t+k} too (V+D).
+
+    Attributes:
+        stack: successive flows, 2 channels each; ten in the paper, from frame t − 5 to frame t + 5.
+        k: ``None``, or frames to a later frame.
+        shared: one encoder sees both frames.
+    """
+
+    stack: int = 10
+    k: int | None = None
+    shared: bool = True
+
+    def __post_init__(self) -> None:
+        errors.check_integer("stack", self.stack)
+        if self.k is not None:
+            errors.check_integer("k", self.k)

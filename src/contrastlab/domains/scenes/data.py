@@ -13,16 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from contrastlab.domains.scenes.views import slices
 from contrastlab.pictures.items import Items, ItemSet, Splits
 from contrastlab.pictures.parquet import columns
 from contrastlab.pictures.sets import decode, opened
 from contrastlab.support.errors import CorruptFileError, import_extra
-from contrastlab.views.channels import slices
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SceneSet(Items):
-    """Scenes in memory, float16 ``[N, C, H, W]``, packed as :data:`contrastlab.views.channels.LAYOUT` says.
+    """Scenes in memory, float16 ``[N, C, H, W]``, packed as :data:`contrastlab.domains.scenes.views.LAYOUT` says.
 
     The colours are whole numbers from 0 to 255. Float16 holds these exactly, and depth and normals to half a
     thousandth. Labels and ``classes`` are those of whole scenes, ``pixel_classes`` those of pixels.

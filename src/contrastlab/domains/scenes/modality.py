@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contrastlab.domains.scenes.views import SceneAugmentation
+from contrastlab.domains.scenes.augmentation import SceneAugmentation
 from contrastlab.pictures.domain import Modality
 from contrastlab.pictures.modality import build_arguments, encoders
 from contrastlab.settings import Settings

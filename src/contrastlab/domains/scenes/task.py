@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.domains.scenes.definitions import OneView, Segmentation
+from contrastlab.domains.scenes.views import Channels, labels
 from contrastlab.pictures.definitions import Linear
 from contrastlab.pictures.fitting import Fitting, fit
 from contrastlab.pictures.items import ItemSet
@@ -22,8 +23,6 @@ from contrastlab.pictures.task import Measured, Setting
 from contrastlab.settings import SegmentationProbe
 from contrastlab.support.errors import NotApplicableError, check, reject
 from contrastlab.support.seeds import fixed
-from contrastlab.views import Channels
-from contrastlab.views.channels import labels
 
 VOID = -1  # the label of pixels that do not count
 

@@ -1,59 +1,184 @@
-"""Random views of scenes: one crop of all channels, and its mirror image."""
+"""Views that are channels of one scene: luminance, chrominance, depth, surface normals, class labels."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate, permutations
+from types import MappingProxyType
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from contrastlab.support.errors import check, check_name
-from contrastlab.views.channels import slices
+from contrastlab.scores import choices
+from contrastlab.support import errors
+from contrastlab.views import colour
+from contrastlab.views.base import Augmentation, Views, random_views
 
-FLIPS = {"cmc": 0.5, "crop": 0.0, "none": 0.0}
-"""Name of an augmentation to the probability of its flip; ``none`` keeps whole scenes."""
+LAYOUT: Mapping[str, int] = MappingProxyType({"rgb": 3, "label": 1, "depth": 1, "normal": 3, "flow": 2})
+"""What a pixel of a scene is packed from, in this order, and how many numbers each is.
+
+``rgb`` in [0, 1]; ``label`` a class from 0, -1 for void; ``depth`` along the camera's axis in metres; ``normal`` a unit
+vector in the camera's axes (right, down, forward); ``flow`` to the next frame in pixels (right, down). Depth and
+normals are NaN where they are missing. A set has the first of these.
+"""
+
+CODE = 16
+"""Numbers that a class is predicted as."""
+
+_NEAR, _FAR = 0.7, 10.0
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def slices(packed: int) -> dict[str, slice]:
+    """Where each part of a scene of ``packed`` numbers a pixel lies; no other number of first parts is accepted."""
+    ends = dict(zip(LAYOUT, accumulate(LAYOUT.values()), strict=True))
+    errors.check(packed in ends.values(), "channels", packed, "the size of the first parts of " + ", ".join(LAYOUT))
+    return {name: slice(end - LAYOUT[name], end) for name, end in ends.items() if end <= packed}
+
+
+def labels(packed: Tensor) -> Tensor:
+    """Classes of the pixels of packed scenes ``[B, C, H, W]``: int64 ``[B, H, W]``, -1 for void."""
+    where = slices(packed.shape[1])
+    if "label" not in where:
+        raise errors.NotApplicableError("these pictures have no classes of pixels")
+    return packed[:, where["label"]][:, 0].round().long()
+
+
+def _lab(part: Tensor) -> Tensor:
+    space = colour.SPACES["lab"]
+    return colour.standardise(space.convert(part), space.middle, space.half)
+
+
+def _depth(part: Tensor) -> Tensor:
+    # its logarithm, so that the range of the sensor, 0.7 to 10 m, fills [-1, 1]
+    middle, half = (math.log(_FAR) + math.log(_NEAR)) / 2, (math.log(_FAR) - math.log(_NEAR)) / 2
+    return (part.clamp(min=1e-3).log() - middle) / half
+
+
+def _label(part: Tensor) -> Tensor:
+    # multiples of the golden ratio keep classes apart on one number, however many there are; void is -1
+    return 2 * ((part + 1) * _GOLDEN).frac() - 1
+
+
+def _code(part: Tensor) -> Tensor:
+    # a squared error between numbers would call classes alike that happen to be neighbours. These unit vectors are the
+    # same for ever; up to CODE classes they are orthogonal, and the error is the Brier score. Void is NaN
+    drawn = torch.randn(2048, CODE, generator=torch.Generator().manual_seed(0))
+    drawn[:CODE] = torch.linalg.qr(drawn[:CODE])[0]
+    table = torch.cat([F.normalize(drawn, dim=1), torch.full((1, CODE), math.nan)]).to(part.device)
+    return table[part[:, 0].round().long()].movedim(3, 1)
+
+
+CHANNELS: Mapping[str, tuple[str, int, Callable[[Tensor], Tensor]]] = MappingProxyType(
+    {
+        "L": ("rgb", 1, lambda part: _lab(part)[:, :1]),
+        "ab": ("rgb", 2, lambda part: _lab(part)[:, 1:]),
+        "depth": ("depth", 1, _depth),
+        "normal": ("normal", 3, lambda part: part),
+        "label": ("label", 1, _label),
+    }
+)
+"""Name of a view to what it is read from, the input channels of its encoder (CMC, Table 12), and how it is read."""
 
 
 @dataclass(frozen=True)
-class SceneAugmentation:
-    """A square patch of each scene, the same for all channels, at its own resolution (CMC, section 4.3).
+class Channels(Views):
+    """Channels of one crop of a scene, each seen by an encoder of its own (CMC, sections 3.3 and 4.3).
 
-    A patch is not resized: depth, normals and classes would have to be interpolated. In the mirror image the normals'
-    and the flow's component to the right changes its sign. Colours come out in [0, 1].
+    Crop and flip are the same for all channels. L and ab are computed from RGB as in :class:`Split`, depth is the
+    scaled logarithm of metres, and a class is one number in [-1, 1], since Table 12 gives the segmentation map one
+    channel. What is missing is 0.
+
+    Attributes:
+        names: of the views, the core view first. One name alone is a view against itself, which needs keys that compare
+            different layers (DIM).
+        graph: ``"core"``: the first against each other one, and back (Eq. 7); ``"full"``: each against each (Eq. 8).
+        targets: channels that no encoder sees and that are predicted (section 3.1); a class then is a unit vector of
+            :data:`CODE` numbers.
     """
 
-    name: str  #: ``cmc`` crops and flips, ``crop`` only crops, ``none`` gives whole scenes
-    size: int
+    names: tuple[str, ...] = ("L", "ab")
+    graph: Literal["core", "full"] = "core"
+    targets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_name("augmentation of scenes", self.name, FLIPS)
+        for field, given in (("names", self.names), ("targets", self.targets)):
+            errors.check(isinstance(given, list | tuple), field, given, "a tuple of names, such as ('L', 'ab')")
+            object.__setattr__(self, field, tuple(given))
+        errors.check(self.names, "names", self.names, "at least one of " + ", ".join(CHANNELS))
+        every = (*self.names, *self.targets)
+        for name in every:
+            errors.check_name("channel", name, CHANNELS)
+        errors.check(len(set(every)) == len(every), "names", every, "different channels")
+        errors.check_choice("graph", self.graph, ("core", "full"))
 
-    def random(self, batch: Tensor, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
-        """One random patch, float32 ``[B, C, size, size]``, of each of the packed scenes ``[B, C, H, W]``."""
-        if self.name == "none":
-            return self.plain(batch)
-        count, _, height, width = batch.shape
-        side = min(height, width)
-        check(1 <= self.size <= side, "size", self.size, f"1 to the scenes' shorter side, {side}")
-        draws = torch.rand(3, count, generator=rng, device=batch.device)
-        offsets = torch.arange(self.size, device=batch.device)
-        top, left = ((draws[i] * (side - self.size + 1)).long() for i, side in ((0, height), (1, width)))
-        flipped = draws[2] < FLIPS[self.name]
-        columns = torch.where(flipped[:, None], self.size - 1 - offsets, offsets) + left[:, None]
-        rows = top[:, None] + offsets
-        b = torch.arange(count, device=batch.device)[:, None, None]
-        patch = self.plain(batch.movedim(1, 3)[b, rows[:, :, None], columns[:, None]].movedim(3, 1))
-        for name, where in slices(patch.shape[1]).items():
-            if name in ("normal", "flow"):
-                patch[:, where.start] *= 1 - 2 * flipped.float()[:, None, None]
-        return patch
+    @property
+    def offers(self) -> frozenset[str]:
+        return frozenset({choices.TARGETS} if self.targets else ())
 
-    def plain(self, batch: Tensor) -> Tensor:
-        """Whole scenes, float32 ``[B, C, H, W]``."""
-        out = batch.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-        out[:, slices(out.shape[1])["rgb"]] /= 255
-        return out
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return self.names
 
-    def normalise(self, view: Tensor) -> Tensor:
-        """The view as it is: each channel has its own range, which :class:`contrastlab.views.Channels` knows."""
-        return view
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Ordered (query, key): both directions of every edge of the graph; a single view against itself."""
+        if len(self.names) == 1:
+            return ((0, 0),)
+        every = permutations(range(len(self.names)), 2)
+        return tuple(pair for pair in every if self.graph == "full" or 0 in pair)
+
+    @property
+    def target_channels(self) -> tuple[int, ...]:
+        """Numbers of a pixel of each target."""
+        return tuple(CODE if name == "label" else CHANNELS[name][1] for name in self.targets)
+
+    def single(self) -> Channels:
+        return Channels(self.names, self.graph)
+
+    def channels(self, image_channels: int) -> tuple[int, ...]:
+        """Input channels of each stream's encoder, for items of so many numbers a pixel, see :data:`LAYOUT`."""
+        if image_channels == 1:
+            raise errors.NotApplicableError(f"{self!r} needs scenes or colour pictures; grey pictures have one channel")
+        available = slices(image_channels)
+        for name in (*self.names, *self.targets):
+            if CHANNELS[name][0] not in available:
+                parts = ", ".join(available)
+                raise errors.NotApplicableError(f"{self!r} needs the channel {name!r}; these items have {parts}")
+        return tuple(CHANNELS[name][1] for name in self.names)
+
+    def read(self, packed: Tensor) -> tuple[Tensor, ...]:
+        """The views and then the targets of crops ``[B, C, H, W]``, packed as :data:`LAYOUT` has it, RGB in [0, 1].
+
+        What is missing is 0 in a view and NaN in a target.
+        """
+        self.channels(packed.shape[1])
+        where = slices(packed.shape[1])
+        parts = {name: packed[:, where[CHANNELS[name][0]]] for name in (*self.names, *self.targets)}
+        views = [CHANNELS[name][2](parts[name]).nan_to_num(0.0) for name in self.names]
+        targets = [(_code if name == "label" else CHANNELS[name][2])(parts[name]) for name in self.targets]
+        return tuple(each.contiguous() for each in (*views, *targets))
+
+    def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """One tensor ``[B, c, size, size]`` for each view, then for each target, of one random crop."""
+        (crop,) = random_views(batch, augmentation, rng, 1)
+        return self.read(crop)
+
+    def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
+        return self.single().read(augmentation.plain(batch))
+
+    @property
+    def latex(self) -> str:
+        given, targets = (
+            ",".join(name if len(name) < 3 else rf"\text{{{name}}}" for name in names)
+            for names in (self.names, self.targets)
+        )
+        if targets:
+            return rf"{given}\text{{ predicts }}{targets}\text{{ of }}t(x),\quad t\sim\mathcal T"
+        graph = "i\\ne j" if self.graph == "full" else rf"i=1\text{{ or }}j=1\text{{ of }}{len(self.names)}"
+        pairs = "i=j=1" if len(self.names) == 1 else graph
+        return rf"(v_1,\dots)=({given})(t(x)),\quad t\sim\mathcal T;\quad \sum_{{i,j}}\mathcal L(v_i,v_j),\ {pairs}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from contrastlab.domains.speech.views import check_rate, views_of
+from contrastlab.domains.speech.augmentation import check_rate, views_of
 from contrastlab.pictures.domain import Modality
 from contrastlab.pictures.modality import build_arguments, encoders
 from contrastlab.settings import Settings

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from contrastlab import keys, negatives, objectives, positives
+from contrastlab import domains, keys, negatives, objectives, positives
 from contrastlab.papers.vince import methods as vince
 from contrastlab.recipe import Recipe
-from contrastlab.views import Augmented, Channels, Flow, Frames, Jigsaw, Offset, Split
+from contrastlab.views import Augmented, Jigsaw, Offset, Split
 
 ORDER = ("L", "ab", "depth", "normal")
 """The order in which the views of a scene are added (Figure 4)."""
@@ -49,8 +49,10 @@ def rows() -> Iterator[Recipe]:
     note = "Figure 6; the colour space is not said, taken is the paper's first, Lab."
     for k in (64, 128, 256, 512, 1024, 2048, 4096, 8192):
         yield nce.row(f"cmc/k{k}", f"m = {k}", note, negatives=_DRAWN(k))
-    yield from _videos()
-    yield from _scenes()
+    if domains.present("clips"):
+        yield from _videos()
+    if domains.present("scenes"):
+        yield from _scenes()
 
 
 def _table_9() -> Iterator[Recipe]:
@@ -101,6 +103,8 @@ def _videos() -> Iterator[Recipe]:
     Section 4.2: two CaffeNets, batches of 128, each positive pair against 127 negatives, which are views of other
     randomly chosen videos: the other items of the batch. A batch has no video twice.
     """
+    from contrastlab.domains.clips.views import Flow, Frames
+
     v = Recipe(
         "cmc/video_v", "CMC (V)", views=Frames(), keys=keys.InBatch("across"), negatives=negatives.Every(),
         note="The paper leaves open k, the temperature (0.07 is that of its images) and what f_t is clipped to. It has"
@@ -119,6 +123,8 @@ def _scenes() -> Iterator[Recipe]:
     batch; no weights are shared. Which map, the temperature and the batch are not printed: conv4, whose channels are
     those of the embedding, τ = 0.1 and the table's batch size are readings.
     """
+    from contrastlab.domains.scenes.views import Channels
+
     start = "The encoders of all four views as initialised; a task reads one of them."
     random = Recipe("cmc/scenes_random", "Random", views=Channels(ORDER, "full"), keys=None, note=start)
     together = "The task trains the encoder together with what it puts on it, from its start: there is no pre-training."
