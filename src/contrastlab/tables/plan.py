@@ -312,6 +312,8 @@ def parse_plan(text: str, name: str) -> TablePlan:
     """
     file = PurePath(name)
     paper, table = file.parent.name, file.stem.removeprefix("table")
+    if paper not in PAPERS:
+        raise errors.reject("name", name, f"<paper>/table<k>.toml, where paper is one of {', '.join(PAPERS)}")
     try:
         raw = tomllib.loads(text)
         return TablePlan.model_validate({"paper": paper, "table": table, **_with_protocol(paper, table, raw)})
