@@ -20,7 +20,6 @@ ROOMS = [
 REMAINS = {
     "domains/clips/task.py": {"train.checkpoint"},
     "domains/detection/task.py": {"train.checkpoint"},
-    "papers/__init__.py": {"tables.plan", "tables.profiles", "tables.published"},
     "pictures/export.py": {"domains.text"},
     "pictures/fitting.py": {"train", "train.checkpoint"},
     "pictures/linear.py": {"domains.definitions"},

@@ -13,7 +13,6 @@ import torch
 
 from contrastlab import data, keys, methods, tasks
 from contrastlab.domains.modalities import modality
-from contrastlab.papers import is_paper
 from contrastlab.pictures.items import Splits, fingerprint
 from contrastlab.pictures.loading import decoders
 from contrastlab.settings import Settings
@@ -23,6 +22,7 @@ from contrastlab.support.seeds import derive
 from contrastlab.tables import results
 from contrastlab.tables.execution import Execution
 from contrastlab.tables.plan import Column, TablePlan
+from contrastlab.tables.profiles import is_paper
 from contrastlab.tables.report import Unavailable
 from contrastlab.tables.results import Result
 from contrastlab.tables.run import Run
