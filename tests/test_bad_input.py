@@ -142,7 +142,7 @@ def answer(row: dict[str, Any], folder: Path) -> Any:
     if row["entry"] == "plan":
         lines = [f"{key} = {toml(value)}" for key, value in {**MINIMAL, **row.get("plan", {})}.items()]
         (text,) = arguments or ["\n".join(lines)]
-        return papers.parse_plan(text, "ring_table1.toml").settings("cifar10", "ir")
+        return papers.parse_plan(text, "ring/table1.toml").settings("cifar10", "ir")
     if row["entry"] == "changed":
         return replace(arguments.pop("part"), **arguments)
     return called(row["entry"], arguments)

@@ -26,8 +26,8 @@ def cells(method: str, values: list[float], profile: str = "laptop"):
     return [result(method, seed, value, profile=profile, items=200) for seed, value in enumerate(values)]
 
 
-def protocol(name: str) -> str:
-    return (Path(papers.__file__).parent / f"protocols/{name}.toml").read_text(encoding="utf-8")
+def protocol(table: str) -> str:
+    return (Path(papers.__file__).parent / f"{table}.toml").read_text(encoding="utf-8")
 
 
 def line(frame: pd.DataFrame, method: str, base: str, profile: str = "laptop", column: str = "cifar10") -> pd.Series:
@@ -115,9 +115,9 @@ def test_lines_of_two_tables_and_columns_that_stand_for_others() -> None:
     assert plan.select("fsdd")["fsdd"].stands_for == "audiomnist"
     assert plan.published_value("fsdd", "ring/moco") is None
     assert set(claims.frame([], [plan])["stands_for"]) == {""}
-    raw = protocol("ring_table5c")
+    raw = protocol("ring/table5c")
     with pytest.raises(ArgumentError, match="stands_for 'audiomnits'; did you mean audiomnist"):
-        papers.parse_plan(raw.replace('stands_for = "audiomnist"', 'stands_for = "audiomnits"'), "ring_table5c")
+        papers.parse_plan(raw.replace('stands_for = "audiomnist"', 'stands_for = "audiomnits"'), "ring/table5c.toml")
 
 
 def test_a_line_is_what_the_results_say() -> None:
@@ -209,9 +209,9 @@ def test_where_a_paper_says_a_sign_and_no_number_only_zero_can_be_excluded(monke
 
 
 def test_all_claims_of_a_table_on_one_data_set_share_the_chance_of_a_wrong_sign() -> None:
-    raw = protocol("ring_table1")
+    raw = protocol("ring/table1")
     second = 'cifar100 = { data = "cifar10", metric = "linear5", published = "CIFAR100" }'
-    plan = papers.parse_plan(raw.replace('cifar100 = "CIFAR100"', second), "ring_table1")
+    plan = papers.parse_plan(raw.replace('cifar100 = "CIFAR100"', second), "ring/table1.toml")
     draw = np.random.default_rng(1)
     arms = [
         r.model_copy(update={"metrics": r.metrics | {"linear5": r.metrics["linear"] + draw.normal()}})

@@ -52,7 +52,7 @@ def test_a_recipe_shows_and_describes_its_equation_and_every_choice() -> None:
         for piece in (recipe.equation, recipe.note, *(f"| {part} |" for part in methods.CHOICES)):
             assert piece in shown
     assert len(methods.names("vince")) == 26
-    sources = ("ours", "vince", "ring", "jcl", "fmicl", "cmc")
+    sources = ("ours", *papers.PAPERS)
     assert sorted(methods.names()) == sorted(n for p in sources for n in methods.names(p))
     described = [str(methods.get(name).describe()) for name in methods.names()]
     assert len(set(described)) == len(described)

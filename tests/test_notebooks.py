@@ -141,7 +141,7 @@ BODY = 'title = "t"\nclaim = "c"\n[columns]\ncifar10 = ""\n[rows]\n"ring/ir" = "
 
 def test_a_table_may_take_the_protocol_of_another_and_a_figure_any_data() -> None:
     source = papers.plan("ring", 1)
-    made = papers.parse_plan(f'protocol_of = "1"\n{BODY}[settings]\nepochs = 7\n', "ring_table9.toml")
+    made = papers.parse_plan(f'protocol_of = "1"\n{BODY}[settings]\nepochs = 7\n', "ring/table9.toml")
     for profile in source.profiles:
         for method in ("ring/ir", "ring/cmc", "ours/random"):
             expected = source.settings("cifar10", method, profile)

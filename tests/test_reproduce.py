@@ -302,7 +302,7 @@ def test_a_column_whose_data_are_missing_says_so_and_the_others_are_filled(few, 
         "cifar100": papers.Column(data="shapes", on="cifar100", metric="linear"),
     }
     plan = PLAN.model_copy(update={"columns": columns})
-    monkeypatch.setattr(papers, "plan", lambda paper, table: plan)
+    monkeypatch.setattr("contrastlab.tables.fill.read_plan", lambda paper, table: plan)
     made = table(tmp_path, rows="ir")
     assert isinstance(made, Reports)
     by_name = {r.name: {row.method: row for row in r.rows} for r in made.reports}

@@ -146,12 +146,17 @@ def _read(paper: str) -> tuple[Statement, ...]:
     return tuple(read)
 
 
+def papers() -> tuple[str, ...]:
+    """Short names of the papers whose statements were examined, sorted."""
+    return tuple(sorted(file.name.removesuffix(".toml") for file in _HERE.iterdir() if file.name.endswith(".toml")))
+
+
 def statements(paper: str | None = None) -> tuple[Statement, ...]:
-    """The statements of ``paper``, or of all five, in the order of the paper."""
-    known = sorted(p.name.removesuffix(".toml") for p in _HERE.iterdir() if p.name.endswith(".toml"))
-    if paper is not None and paper not in known:
-        raise errors.unknown("paper", paper, known)
-    return tuple(s for name in (known if paper is None else [paper]) for s in _read(name))
+    """The statements of ``paper``, or of all that have some, in the order of the paper."""
+    if paper is None:
+        return tuple(entry for name in papers() for entry in _read(name))
+    errors.check_name("paper", paper, papers())
+    return _read(paper)
 
 
 def statement(name: str) -> Statement:

@@ -1,20 +1,15 @@
 """Every algorithm of the papers as a row of data: five choices and a temperature.
 
-``get("ring/iring")`` is a :class:`Recipe`; ``dataclasses.replace`` makes the cross products no paper tried. There is
-one module for each paper, with its rows in the order of its tables. Where a paper's text, tables and released code
+``get("ring/iring")`` is a :class:`Recipe`; ``dataclasses.replace`` makes the cross products no paper tried. Each
+paper's folder has them in ``methods.py``, in the order of its tables. Where a paper's text, tables and released code
 disagree, the recipe follows the paper and ``note`` says so.
 """
 
 from __future__ import annotations
 
 from contrastlab import domains, keys, negatives
-from contrastlab.papers.cmc import methods as cmc
-from contrastlab.papers.fmicl import methods as fmicl
-from contrastlab.papers.jcl import methods as jcl
-from contrastlab.papers.ring import methods as ring
-from contrastlab.papers.vince import methods as vince
 from contrastlab.recipe import CHOICES, Recipe
-from contrastlab.support import errors
+from contrastlab.support import discovery, errors
 from contrastlab.views import Split
 
 __all__ = ["CHOICES", "Recipe", "add", "get", "names"]
@@ -28,11 +23,9 @@ _REFERENCES = (
         note="A reference of ours: the same loop, InfoNCE against one learnt vector per class.",
     ),
 )  # fmt: skip
-_RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe
-    for rows in (_REFERENCES, *(module.rows() for module in (vince, ring, jcl, cmc, fmicl)))
-    for recipe in rows
-}
+_RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _REFERENCES}
+for _module in discovery.methods():
+    _RECIPES.update({recipe.name: recipe for recipe in _module.rows()})
 _OURS = frozenset(name.split("/")[0] for name in _RECIPES)
 
 

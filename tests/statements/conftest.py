@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from contrastbook import ledger
-from contrastlab.papers import PAPERS
 
 NUMBERS = Path(ledger.__file__).parent / "statements/numbers.json"
 Stated = Callable[..., None]
@@ -24,7 +23,7 @@ def _computed(request: pytest.FixtureRequest) -> Iterator[dict[str, dict[str, fl
     computed: dict[str, dict[str, float | int | str]] = {}
     yield computed
     if request.config.getoption("--store-numbers", default=False):
-        kept = {f"{paper}/{key}" for paper in PAPERS for key in ledger._texts(paper)}
+        kept = {f"{paper}/{key}" for paper in ledger.papers() for key in ledger._texts(paper)}
         stored = {**json.loads(NUMBERS.read_text(encoding="utf-8")), **computed}
         text = {name: stored[name] for name in sorted(stored) if name in kept}
         NUMBERS.write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -65,7 +64,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 name, _, parameter = rest.partition("[")
                 name = parameter.removesuffix("]") if name == "test_counted" else name
                 tests[name] = tests.get(name, True) and outcome == "passed"
-    papers = [paper for paper in PAPERS if paper in passed]
+    papers = [paper for paper in ledger.papers() if paper in passed]
     if papers:
         terminalreporter.section("statements of the papers")
     for paper in sorted(papers):

@@ -10,7 +10,6 @@ import draws
 import pytest
 
 from contrastbook import ledger
-from contrastlab import papers
 
 HERE = Path(__file__).parent
 
@@ -26,7 +25,7 @@ def cases(function: ast.FunctionDef) -> int:
     return sum(kinds.get(d.id, 0) for d in function.decorator_list if isinstance(d, ast.Name))
 
 
-@pytest.mark.parametrize("paper", papers.PAPERS)
+@pytest.mark.parametrize("paper", ledger.papers())
 def test_statements_and_tests_name_each_other_and_count_their_random_cases(paper):
     tests = functions(paper)
     assert {name for entry in ledger.statements(paper) for name in (*entry.tests, *entry.refuted_by)} == set(tests)
@@ -44,7 +43,7 @@ def test_a_full_run_draws_the_cases_that_are_counted(monkeypatch):
 def test_numbers_in_texts_are_those_that_are_stored():
     stored = json.loads((Path(ledger.__file__).parent / "statements/numbers.json").read_text(encoding="utf-8"))
     shown = {}
-    for paper in papers.PAPERS:
+    for paper in ledger.papers():
         for key, entry in ledger._texts(paper).items():
             text = " ".join(entry.get(field, "") for field in ledger._TEXTS)
             if names := {place[1] for place in ledger._PLACE.finditer(text)}:
@@ -57,7 +56,7 @@ def test_counts_are_of_all_statements_and_proofs_are_told():
     entries = ledger.statements()
     for by in ("verdict", "how"):
         assert sum(ledger.counts(entries, by).values()) == len(entries)
-    assert {entry.paper for entry in entries} == set(papers.PAPERS)
+    assert {entry.paper for entry in entries} == set(ledger.papers())
     assert len({entry.anchor for entry in entries}) == len(entries)
     kinds = {"theorem": r"(Theorem|Lemma|Corollary) [\w.]+", "listing": "Algorithm.*"}
     for entry in entries:

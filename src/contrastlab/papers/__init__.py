@@ -1,6 +1,6 @@
 """What the papers say: every published number, and the protocol behind each table, as data: the public door.
 
-Numbers are CSV files in ``tables/``; protocols are TOML files in ``protocols/``.
+One paper, one folder: numbers are CSV files, protocols TOML files, beside the methods of the tables' rows.
 
     >>> published("ring", 1).query("row == 'IRing' and column == 'CIFAR10'").value.item()
     83.9

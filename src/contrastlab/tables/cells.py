@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from contrastlab import data, keys, methods, tasks
-from contrastlab.papers import is_paper
 from contrastlab.pictures.domain import modality
 from contrastlab.pictures.items import Splits, fingerprint
 from contrastlab.pictures.loading import decoders
@@ -23,6 +22,7 @@ from contrastlab.support.seeds import derive
 from contrastlab.tables import results
 from contrastlab.tables.execution import Execution
 from contrastlab.tables.plan import Column, TablePlan
+from contrastlab.tables.profiles import is_paper
 from contrastlab.tables.report import Unavailable
 from contrastlab.tables.results import Result
 from contrastlab.tables.run import Run

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from contrastlab import data, encoders, papers, tasks
+from contrastlab import data, encoders, tasks
 from contrastlab.domains.export import FILE as TENSORS
 from contrastlab.pictures import foreign_networks as foreign
 from contrastlab.pictures.augmentations import augmentation
@@ -25,6 +25,9 @@ from contrastlab.support.seeds import fixed
 from contrastlab.tables import report, results
 from contrastlab.tables.cells import say
 from contrastlab.tables.foreign import one
+from contrastlab.tables.plan import plan as read_plan
+from contrastlab.tables.profiles import choose_profile
+from contrastlab.tables.published import parse_seeds, parse_target
 from contrastlab.train.checkpoint import describing, read_run
 
 FILE = "model.safetensors"
@@ -135,14 +138,14 @@ def score(
     is the side of the views, by default the profile's. ``seed`` decides the untrained weights and what the task draws.
     """
     check_name("task", task, tasks.TASKS)
-    plan, path, architecture = papers.plan(*papers.parse_target(table)), Path(encoder), arch or encoder
+    plan, path, architecture = read_plan(*parse_target(table)), Path(encoder), arch or encoder
     every = ((name, c) for name, c in {**plan.columns, **plan.select(dataset)}.items() if c.task == task)
     name, column = next((each for each in every if (each[1].on or each[1].data) == dataset), ("", None))
     if column is None:
         raise NotApplicableError(f"{table} has no column of the task {task} on {dataset}; another --table may")
     file = path.suffix in (".safetensors", ".pth", ".pt", ".tar", ".ckpt")
     check(arch or not file, "arch", arch, f"the architecture of {encoder}, such as resnet50 or timm:resnet50")
-    chosen, (drawn, *_) = papers.choose_profile(profile, plan.profiles), papers.parse_seeds(seed)
+    chosen, (drawn, *_) = choose_profile(profile, plan.profiles), parse_seeds(seed)
     settings = plan.settings(column.data, plan.floor, chosen, column).override(arch=architecture, stem=stem, width=1.0)
     settings = settings if image_size is None else settings.override(image_size=image_size)
     splits, device = data.load(dataset), "cuda" if torch.cuda.is_available() else "cpu"

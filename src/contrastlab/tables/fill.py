@@ -9,13 +9,16 @@ from typing import Any
 
 import torch
 
-from contrastlab import data, methods, papers
+from contrastlab import data, methods
 from contrastlab.recipe import Recipe
 from contrastlab.support.errors import MissingDataError, MissingExtraError, NotApplicableError, check_name, reject
 from contrastlab.tables import pool, report
 from contrastlab.tables.cells import Cell, say
 from contrastlab.tables.execution import Execution
 from contrastlab.tables.plan import REFERENCES, TablePlan
+from contrastlab.tables.plan import plan as read_plan
+from contrastlab.tables.profiles import PROFILE_VARIABLE, choose_profile, is_paper
+from contrastlab.tables.published import parse_seeds
 from contrastlab.tables.report import Report, Unavailable
 from contrastlab.tables.results import Result
 from contrastlab.train.loop import Log
@@ -26,7 +29,7 @@ def references(names: Iterable[str], profile: str) -> list[str]:
     """The reference rows that rows ask for: the parts of a colour space see more than one, and have their own floor."""
     colours = any(isinstance(methods.get(name).views, Split) for name in names)
     random, random_lab, supervised = REFERENCES
-    return [random] + [random_lab] * colours + [supervised] * (not papers.is_paper(profile))
+    return [random] + [random_lab] * colours + [supervised] * (not is_paper(profile))
 
 
 def cells(
@@ -71,14 +74,14 @@ def table(
     own = [methods.add(row).name for row in given if isinstance(row, Recipe)]
     if own and cluster is not None:
         raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own)})")
-    plan = papers.plan(paper, number).with_rows(own).with_precision(precision)
-    chosen = papers.choose_profile(profile, plan.profiles)
+    plan = read_plan(paper, number).with_rows(own).with_precision(precision)
+    chosen = choose_profile(profile, plan.profiles)
     wanted = given if isinstance(given, str) else [row.name if isinstance(row, Recipe) else row for row in given]
     names = plan.resolve_all(wanted)
     if references_too and plan.references:
         names = tuple(dict.fromkeys((*names, *references(names, chosen))))
     where = Execution(**execution)
-    every = cells(plan, dataset, names, papers.parse_seeds(seeds), chosen, columns)
+    every = cells(plan, dataset, names, parse_seeds(seeds), chosen, columns)
     workers = 1 if own else pool.workers(jobs, where, len(every))
     known, missing = look_up(every, where, log)
     announce(plan, dataset, every, missing, profile, where, workers, log)
@@ -134,7 +137,7 @@ def announce(
     """Say what will be run, on what, what is stored already, and how to choose otherwise."""
     profile, seeds = every[0].profile, dict.fromkeys(str(cell.seed) for cell in every)
     reason = "a GPU here" if torch.cuda.is_available() else "no GPU here"
-    reason = f"{papers.PROFILE_VARIABLE} says so" if os.environ.get(papers.PROFILE_VARIABLE) else reason
+    reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else reason
     why = f" (auto: {reason})" if wanted == "auto" else ""
     log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
     own = data.load(every[0].column.data, execution.data_root)

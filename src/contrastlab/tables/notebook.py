@@ -16,7 +16,6 @@ from typing import Any
 
 from torch import nn
 
-from contrastlab import papers
 from contrastlab.support import escape, files, shipped
 from contrastlab.support.errors import ContrastLabError, check, check_name, unknown
 from contrastlab.tables import report, results
@@ -24,6 +23,9 @@ from contrastlab.tables.cells import Cell
 from contrastlab.tables.execution import Execution
 from contrastlab.tables.fill import table
 from contrastlab.tables.plan import REFERENCES, TablePlan
+from contrastlab.tables.plan import plan as read_plan
+from contrastlab.tables.profiles import choose_profile
+from contrastlab.tables.published import catalogue, parse_seeds, published, tables
 from contrastlab.tables.results import Result
 from contrastlab.tables.run import Run
 
@@ -59,9 +61,9 @@ class ShownClaims:
 
 def printed(plan: TablePlan, form: str, **options: Any) -> str:
     """The printed numbers of a table as the paper lays them out, in a form of pandas; empty where there are none."""
-    if plan.table not in papers.tables(plan.paper):
+    if plan.table not in tables(plan.paper):
         return ""
-    numbers = papers.published(plan.paper, plan.table)
+    numbers = published(plan.paper, plan.table)
     frame = numbers.pivot_table(index="row", columns="column", values="value", sort=False)
     return str(getattr(frame, form)(na_rep="", **options))
 
@@ -169,7 +171,7 @@ def _names(rows: Any) -> list[str]:
 
 def write(target: str, to: Path | None = None) -> Path:
     """Write the notebook of a table (``ring/table1``) or one by name, without outputs, to a new file or a folder."""
-    of_tables = {entry.name: Path(entry.notebook).stem for entry in papers.catalogue() if entry.notebook}
+    of_tables = {entry.name: Path(entry.notebook).stem for entry in catalogue() if entry.notebook}
     known = of_tables | {name: name for name in shipped.notebooks()}
     check_name("table with a notebook", target, known)
     to = Path() if to is None else to
@@ -198,7 +200,7 @@ def open(
     """
     numbers = [table] if isinstance(table, int | str) else list(table)
     check(numbers, "table", table, "at least one table")
-    plans = {str(number): papers.plan(paper, number) for number in numbers}
+    plans = {str(number): read_plan(paper, number) for number in numbers}
     first = next(iter(plans.values()))
     resolved = _resolved(first.name, namespace, first.profiles, also)
     made, parameters = Notebook(**resolved, plans=plans), resolved["parameters"]
@@ -218,8 +220,8 @@ def _resolved(name: str, namespace: Mapping[str, Any], profiles: Sequence[str], 
     given, here = check_parameters(namespace, also), Path.cwd()
     root = next((path for path in (here, *here.parents) if (path / "pyproject.toml").exists()), here)
     return {
-        "name": name, "parameters": given, "profile": papers.choose_profile(str(given["profile"]), profiles),
-        "seeds": papers.parse_seeds(given["seeds"]), "dataset": str(given["dataset"]),
+        "name": name, "parameters": given, "profile": choose_profile(str(given["profile"]), profiles),
+        "seeds": parse_seeds(given["seeds"]), "dataset": str(given["dataset"]),
         "data_root": str(given["data_root"]) or None, "root": root, "out_dir": root / str(given["out_dir"]),
         "read_also": tuple(dict.fromkeys((root / "results", shipped.folder("results")))),
     }  # fmt: skip

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from contrastlab import tasks
 from contrastlab.settings import FrozenModel, Precision, Settings
-from contrastlab.support import errors
+from contrastlab.support import discovery, errors
 from contrastlab.tables import recipes
 from contrastlab.tables.profiles import (
     NOTHING,
@@ -25,7 +25,7 @@ from contrastlab.tables.profiles import (
     is_paper,
     shared_profiles,
 )
-from contrastlab.tables.published import HERE, PAPERS, Table, cells_of, plans, read_toml, stems
+from contrastlab.tables.published import PAPERS, Table, cells_of, plans
 from contrastlab.tables.results import setup
 
 REFERENCES: Mapping[str, str] = {
@@ -306,12 +306,14 @@ class TablePlan(Table):
 
 
 def parse_plan(text: str, name: str) -> TablePlan:
-    """A plan from the text of a TOML file called ``<paper>_table<k>.toml``; an error names the file and the field.
+    """A plan from the text of a TOML file called ``<paper>/table<k>.toml``; an error names the file and the field.
 
     ``protocol_of = "2"`` takes the protocol of this table's rows from that table; what this file says wins.
     """
-    paper, _, table = PurePath(name).stem.partition("_")
-    table = table.removeprefix("table")
+    file = PurePath(name)
+    paper, table = file.parent.name, file.stem.removeprefix("table")
+    if paper not in PAPERS:
+        raise errors.reject("name", name, f"<paper>/table<k>.toml, where paper is one of {', '.join(PAPERS)}")
     try:
         raw = tomllib.loads(text)
         return TablePlan.model_validate({"paper": paper, "table": table, **_with_protocol(paper, table, raw)})
@@ -331,7 +333,7 @@ def _with_protocol(paper: str, table: str, raw: dict[str, Any]) -> dict[str, Any
         return raw
     known = [number for name, number in plans() if name == paper and number != table]
     errors.check_name(f"protocol_of: table of {paper} with a protocol", other, known)
-    source = read_toml("protocols", stems("protocols", "toml")[paper, other])
+    source = discovery.read_toml(paper, discovery.tables("toml")[paper, other])
     if "protocol_of" in source:
         raise errors.reject("protocol_of", other, "a table that has a protocol of its own")
     rows = {*raw.get("rows", {}), *REFERENCES}
@@ -350,8 +352,8 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _plan(paper: str, table: str) -> TablePlan:
-    name = stems("protocols", "toml")[paper, table]
-    return parse_plan(HERE.joinpath("protocols", name).read_text(encoding="utf-8"), name)
+    name = discovery.tables("toml")[paper, table]
+    return parse_plan(discovery.read_text(paper, name), f"{paper}/{name}")
 
 
 def plan(paper: str, table: int | str) -> TablePlan:

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from contrastlab.settings import FrozenModel, Settings
-from contrastlab.support import errors
-from contrastlab.tables.published import read_toml
+from contrastlab.support import discovery, errors
 from contrastlab.tables.recipes import CHOICES, Facts, kinds
 
 
@@ -115,7 +114,8 @@ class SharedProfile(Scope):
 @cache
 def shared_profiles() -> Mapping[str, SharedProfile]:
     """What each small profile changes in every protocol."""
-    return {name: SharedProfile.model_validate(changes) for name, changes in read_toml("profiles.toml").items()}
+    profiles = discovery.read_toml("profiles.toml")
+    return {name: SharedProfile.model_validate(changes) for name, changes in profiles.items()}
 
 
 PAPER = "paper"

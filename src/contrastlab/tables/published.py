@@ -4,56 +4,36 @@ from __future__ import annotations
 
 import csv
 import io
-import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from contrastlab.settings import FrozenModel
-from contrastlab.support import errors
+from contrastlab.support import discovery, errors
 
 if TYPE_CHECKING:
     import pandas as pd
 
-HERE = files("contrastlab.papers")
-
-
-def read_toml(*path: str) -> dict[str, Any]:
-    """A TOML file of this folder."""
-    return tomllib.loads(HERE.joinpath(*path).read_text(encoding="utf-8"))
-
-
-PAPERS: Mapping[str, Mapping[str, Any]] = read_toml("papers.toml")
-"""Short name to title, authors, year and venue."""
-
-
-@cache
-def stems(folder: str, suffix: str) -> Mapping[tuple[str, str], str]:
-    """(paper, table) to file name, in the order paper, tables before figures, number, letter."""
-    pattern = rf"([a-z]+)_(?:table|(figure))(\d+)([a-z]?)\.{suffix}"
-    found = [match for entry in (HERE / folder).iterdir() if (match := re.fullmatch(pattern, entry.name))]
-    found.sort(key=lambda match: (match[1], match[2] is not None, int(match[3]), match[4]))
-    return {(match[1], f"{match[2] or ''}{match[3]}{match[4]}"): match[0] for match in found}
+PAPERS: Mapping[str, Mapping[str, Any]] = discovery.papers()
+"""Short name to title, authors, year, venue and notebooks, as each folder's ``paper.toml`` says."""
 
 
 def plans() -> tuple[tuple[str, str], ...]:
     """The (paper, table) pairs whose protocol is at hand."""
-    return tuple(stems("protocols", "toml"))
+    return tuple(discovery.tables("toml"))
 
 
 def tables(paper: str) -> tuple[str, ...]:
     """Names of the tables of ``paper`` that are at hand: ``("1", "2", …, "5a")``."""
     errors.check_name("paper", paper, PAPERS)
-    return tuple(table for name, table in stems("tables", "csv") if name == paper)
+    return tuple(table for name, table in discovery.tables("csv") if name == paper)
 
 
 @cache
 def _lines(paper: str, table: str) -> tuple[Mapping[str, Any], ...]:
-    text = HERE.joinpath("tables", stems("tables", "csv")[paper, table]).read_text(encoding="utf-8")
+    text = discovery.read_text(paper, discovery.tables("csv")[paper, table])
     rows = csv.DictReader(io.StringIO(text, newline=""))
     return tuple({**row, "value": float(row["value"]), "std": float(row["std"] or "nan")} for row in rows)
 
@@ -61,7 +41,7 @@ def _lines(paper: str, table: str) -> tuple[Mapping[str, Any], ...]:
 @cache
 def cells_of(paper: str, table: str) -> Mapping[tuple[str, str], Mapping[str, Any]]:
     """(row, column) as printed to ``value``, ``std`` and ``note`` of a table; empty for a figure, which prints none."""
-    if (paper, table) not in stems("tables", "csv"):
+    if (paper, table) not in discovery.tables("csv"):
         return {}
     return {(line["row"], line["column"]): line for line in reversed(_lines(paper, table))}
 
@@ -94,10 +74,13 @@ class Entry(Table):
 
 def catalogue() -> tuple[Entry, ...]:
     """Every published table that has been transcribed, and the figures that are made again, paper by paper."""
-    raw = read_toml("notebooks.toml")
-    notebooks = {(paper, table): f"nbs/{name}.ipynb" for paper, names in raw.items() for table, name in names.items()}
-    known, order = dict.fromkeys((*stems("tables", "csv"), *plans(), *notebooks)), list(PAPERS)
-    keys = sorted(known, key=lambda key: (order.index(key[0]), key[1].startswith("figure")))
+    notebooks = {}
+    for paper, description in PAPERS.items():
+        for table, name in description.get("notebooks", {}).items():
+            notebooks[paper, table] = f"nbs/{name}.ipynb"
+    order = list(PAPERS)
+    tables_and_figures = dict.fromkeys((*discovery.tables("csv"), *plans(), *notebooks))
+    keys = sorted(tables_and_figures, key=lambda key: (order.index(key[0]), key[1].startswith("figure")))
     return tuple(Entry(paper=paper, table=table, notebook=notebooks.get((paper, table), "")) for paper, table in keys)
 
 

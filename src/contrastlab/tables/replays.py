@@ -11,13 +11,15 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from contrastlab import papers, tasks
+from contrastlab import tasks
 from contrastlab.settings import Settings
 from contrastlab.support import files, shipped
 from contrastlab.support.errors import NotApplicableError, check
 from contrastlab.tables.cells import Cell
 from contrastlab.tables.execution import Execution
 from contrastlab.tables.plan import Column
+from contrastlab.tables.plan import plan as read_plan
+from contrastlab.tables.published import parse_target
 from contrastlab.tables.results import Result
 
 SPREAD = "replays.json"
@@ -106,7 +108,7 @@ def replay(
 
 def cell_of(result: Result) -> Cell:
     """The cell of its table that a result fills, with the settings that are stored with it."""
-    plan = papers.plan(*papers.parse_target(result.table)).with_rows([result.method])
+    plan = read_plan(*parse_target(result.table)).with_rows([result.method])
     metric = next(metric for metric in result.metrics if tasks.task_of(metric) == result.task)
     column = Column(data=result.dataset, metric=metric, on=result.on)  # of one that the table lacks, as book pages ask
     asked = {(c.task, c.on): (name, c) for name, c in plan.select(result.dataset).items() if c.metric in result.metrics}

@@ -10,12 +10,12 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Self
 
 from contrastlab import tasks
-from contrastlab.papers import is_paper
 from contrastlab.pictures.task import Metric
 from contrastlab.support import escape, terminal
 from contrastlab.support.errors import ContrastLabError
 from contrastlab.tables.numbers import Estimate, signed
 from contrastlab.tables.plan import Column, TablePlan
+from contrastlab.tables.profiles import is_paper
 from contrastlab.tables.rows import PRETRAINED, RANDOM_LAB, TRAINING, Row, join
 
 if TYPE_CHECKING:  # a list of what is stored draws nothing

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from contrastlab import papers
 from contrastlab.support import escape
 from contrastlab.support.errors import NotApplicableError
-from contrastlab.tables.published import Table
+from contrastlab.tables.plan import plan as read_plan
+from contrastlab.tables.published import Table, plans
 from contrastlab.tables.results import Result
 from contrastlab.tables.show import Report, Reports
 
@@ -34,9 +34,9 @@ class Evidence:
 
 def evidence(table: Table, stored: Iterable[Result]) -> tuple[Evidence, ...]:
     """What is stored of a table among results of any tables, also those that were first computed for another one."""
-    if (table.paper, table.table) not in papers.plans():
+    if (table.paper, table.table) not in plans():
         return ()
-    plan = papers.plan(table.paper, table.table)
+    plan = read_plan(table.paper, table.table)
     found: dict[tuple[str, str], dict[str, set[int]]] = {}
 
     @cache

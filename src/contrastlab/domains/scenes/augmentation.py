@@ -55,5 +55,5 @@ class SceneAugmentation:
         return out
 
     def normalise(self, view: Tensor) -> Tensor:
-        """The view as it is: each channel has its own range, which :class:`contrastlab.domains.scenes.views.Channels` knows."""
+        """The view as it is: :class:`contrastlab.domains.scenes.views.Channels` knows the range of each channel."""
         return view
