@@ -171,7 +171,8 @@ class WithoutDraws(TorchFunctionMode):
 class Nothing(SimpleNamespace):
     """A set of pictures on ``meta``, of which nobody can look at a label."""
 
-    name, modality, resident, classes, channels = "nothing", "image", True, ("a", "b"), 3
+    domain, modality = "contrastlab.pictures.domain", "image"
+    name, resident, whole, classes, channels = "nothing", True, True, ("a", "b"), 3
 
     def __len__(self) -> int:
         return len(self.labels)

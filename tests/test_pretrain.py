@@ -320,6 +320,7 @@ class Streamed:
 
     whole: ImageSet
     resident: bool = False
+    domain: str = "contrastlab.pictures.domain"
     modality: str = "image"
 
     name, labels, classes, channels = (

@@ -174,7 +174,8 @@ for words, unused in (
     except SystemExit:
         pass
     assert not [name for name in unused if name in sys.modules], words
-import contrastlab.domains.modalities, contrastlab.methods, contrastlab.tasks
+import contrastlab.domains, contrastlab.methods, contrastlab.tasks
+contrastlab.domains.rows()
 extras = {"transformers", "tokenizers", "soundfile", "timm", "sentence_transformers", "torchaudio"}
 assert not extras & set(sys.modules)
 """

@@ -40,6 +40,15 @@ def rows() -> tuple[Domain, ...]:
     return tuple(import_module(package).DOMAIN for name, package in PACKAGES.items() if name not in missing)
 
 
+def deleted(error: ModuleNotFoundError) -> str | None:
+    """The module of the deleted domain that an import asked for, if it did."""
+    for name in absent():
+        package = PACKAGES[name]
+        if error.name is not None and f"{error.name}.".startswith(f"{package}."):
+            return package
+    return None
+
+
 def unknown(kind: str, name: object, known: Iterable[str]) -> errors.UnknownNameError:
     """The error for a name that no domain has; it says which domains are not there, since one of them may have it."""
     error = errors.unknown(kind, name, known)

@@ -166,6 +166,11 @@ def _read(source: Source, request: Request) -> Splits:
         return source.read(request)
     except errors.MissingDataError as error:
         raise errors.MissingDataError(f"{error}{how}") from error
+    except ModuleNotFoundError as error:
+        folder = domains.deleted(error)
+        if folder is None:
+            raise
+        raise errors.NotApplicableError(f"{request.name} needs a domain that is not installed: {folder}") from error
     except FileNotFoundError as error:
         raise errors.MissingDataError(f"{request.name}: {error.filename} does not exist.{how}") from error
     except PermissionError as error:
