@@ -25,7 +25,7 @@ def logits(temperature: float, queries: int = 8) -> tuple[torch.Tensor, torch.Te
 
 
 def twin(own: torch.Tensor, others: torch.Tensor, prior: float, temperature: float) -> torch.Tensor:
-    """One query after the other, as Eq. 7 and 8 are printed."""
+    """One query after the other, as Eq. 8 is printed."""
     losses = []
     for s, row in zip(own, others, strict=True):
         mean = row.exp().mean()

@@ -53,7 +53,11 @@ def tables(kind: Literal["csv", "toml"]) -> Mapping[tuple[str, str], str]:
             if match is not None:
                 matches.append((paper, match))
     matches.sort(key=lambda pair: (pair[0], pair[1][1] is not None, int(pair[1][2]), pair[1][3]))
-    return {(paper, f"{match[1] or ''}{match[2]}{match[3]}"): match[0] for paper, match in matches}
+    named = {}
+    for paper, match in matches:
+        figure = match[1] or ""
+        named[paper, figure + match[2] + match[3]] = match[0]
+    return named
 
 
 def methods() -> tuple[ModuleType, ...]:

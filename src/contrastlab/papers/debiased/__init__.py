@@ -1,1 +1,1 @@
-"""The paper debiased: a sixth one, which shows that a paper is one folder."""
+"""The paper debiased."""

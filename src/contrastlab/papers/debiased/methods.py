@@ -1,6 +1,7 @@
 """SimCLR with the debiased loss and without.
 
-Section 5.1: CIFAR-10, a batch of 256, τ = 0.5, τ⁺ = 0.1. "Biased" is SimCLR's own loss.
+The released code (chingyaoc/DCL) trains with τ = 0.5 and, for its best encoder, τ⁺ = 0.1.
+"Biased" is SimCLR's own loss.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The debiased contrastive loss (Chuang et al. 2020, Eq. 7 and 8, with one positive key)."""
+"""The debiased contrastive loss (Chuang et al. 2020, Eq. 8, with one positive key and the estimator g in it)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contrastlab.support.errors import check, is_number
 
 @dataclass(frozen=True)
 class Debiased(Objective):
-    """InfoNCE whose negatives are corrected for those that belong to the query's own class.
+    """InfoNCE whose negatives are corrected for those that belong to the query's own class; losses ``[B]`` in nats.
 
     The mean of ``e^s`` over the negatives estimates ``τ⁺ E[e^s of the same class] + (1 − τ⁺) E[e^s of the others]``.
     The positive key estimates the first expectation, and what remains is the second one, at least ``e^(−1/τ)``.
