@@ -148,8 +148,7 @@ def profile_of_detector(search: Search, row: str) -> Settings:
 def complete(search: Search, seeds: list[int], only: str, rows: list[str]) -> None:
     """Run what is missing of a search, and print each run."""
     loaded: dict[str, Splits] = {}
-    code = provenance(torch.device("cpu"))
-    commit = f"{code['git_commit']}{'+' if code['git_dirty'] else ''}"
+    commit = _commit()
     for seed in seeds:
         for trial, name, row, changes in search.trials():
             if only not in trial or (rows and row not in rows):
@@ -169,6 +168,35 @@ def complete(search: Search, seeds: list[int], only: str, rows: list[str]) -> No
             run = {**key, **measured, "commit": commit}
             store(search, run)
             print({name: value for name, value in run.items() if name != "settings"}, flush=True)
+
+
+def climb(search: Search) -> None:
+    """Go on with a climb of one row, and print each run, until the best trial has no better neighbour."""
+    splits = parts(search, search.validation or search.data)
+    commit = _commit()
+    while True:
+        accuracies = {run["trial"]: run["accuracy"] for run in stored(search)}
+        trial = search.next_of_climb(accuracies)
+        if trial is None:
+            return
+        name, dataset, row, changes = trial
+        settings = Settings().override(**search.start).override(**changes)
+        run = {
+            "trial": name,
+            "data": dataset,
+            "method": row,
+            "seed": SEED,
+            "settings": settings.model_dump(mode="json", exclude_defaults=True),
+            **measure(splits, row, settings, SEED, search.metric),
+            "commit": commit,
+        }
+        store(search, run)
+        print({key: value for key, value in run.items() if key != "settings"}, flush=True)
+
+
+def _commit() -> str:
+    code = provenance(torch.device("cpu"))
+    return f"{code['git_commit']}{'+' if code['git_dirty'] else ''}"
 
 
 def section(search: Search, *, row: str = "", printed: bool = False) -> str:
@@ -210,7 +238,9 @@ def main() -> None:
     torch.set_num_threads(1)
     for name in given.search:
         search = SEARCHES[name]
-        if not given.show:
+        if not given.show and search.climbs_from:
+            climb(search)
+        elif not given.show:
             seeds = [int(seed) for seed in given.seeds.split(",")]
             complete(search, seeds, given.only, [row for row in given.rows.split(",") if row])
         show(search)

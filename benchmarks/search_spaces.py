@@ -42,6 +42,7 @@ class Search:
         longer: epochs of a run in the profile for each epoch of a run here.
         unordered: the set has its items in no order, so the last of all are held out, not the last of each class.
         by_row: each row takes the trial that is best for it; else all take the trial with the highest mean.
+        climbs_from: by path, where a climb over the grid of ``ranges`` begins; see ``search.climb``. Empty: no climb.
         column: of ring Table 4, profile ``laptop``, seed 0: a detector on these encoders is searched, and no encoder.
     """
 
@@ -62,6 +63,7 @@ class Search:
     column: str = ""
     unordered: bool = False
     by_row: bool = False
+    climbs_from: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -79,6 +81,8 @@ class Search:
         }
         if self.by_row:
             stated["by_row"] = True
+        if self.climbs_from:
+            stated["climbs_from"] = dict(self.climbs_from)
         return stated
 
     def trials(self) -> Iterator[Trial]:
@@ -91,6 +95,52 @@ class Search:
             for k, changes in enumerate(drawn):
                 for row in self.rows:
                     yield f"{k} as printed" if printed else str(k), self.validation or self.data, row, changes
+
+    def next_of_climb(self, accuracies: Mapping[str, float | None]) -> Trial | None:
+        """The next trial of a climb over the grid of ``ranges``; ``None`` at an optimum that lies inside the grid.
+
+        A climb moves to a neighbour, which differs by one step in one range, as soon as that neighbour is better. It
+        ends where all neighbours were tried and none is.
+
+        Args:
+            accuracies: by name of the trial, of what was measured; ``None`` where training failed.
+
+        Raises:
+            ValueError: the best trial lies at the end of a range, so the range must be widened.
+        """
+        here = dict(self.climbs_from)
+        while True:
+            if self._name(here) not in accuracies:
+                return self._trial(here)
+            better = None
+            for neighbour in self._neighbours(here):
+                if self._name(neighbour) not in accuracies:
+                    return self._trial(neighbour)
+                if _height(accuracies[self._name(neighbour)]) > _height(accuracies[self._name(here)]):
+                    better = neighbour
+                    break
+            if better is None:
+                self._check_interior(here)
+                return None
+            here = better
+
+    def _neighbours(self, here: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        for path, values in self.ranges.items():
+            place = values.index(here[path])
+            for step in (-1, 1):
+                if 0 <= place + step < len(values):
+                    yield {**here, path: values[place + step]}
+
+    def _check_interior(self, here: Mapping[str, Any]) -> None:
+        for path, values in self.ranges.items():
+            if here[path] in (values[0], values[-1]):
+                raise ValueError(f"search {self.name}: the best {path}, {here[path]}, lies at the end of {values}")
+
+    def _name(self, here: Mapping[str, Any]) -> str:
+        return ", ".join(f"{path} = {here[path]}" for path in self.ranges)
+
+    def _trial(self, here: Mapping[str, Any]) -> Trial:
+        return self._name(here), self.validation or self.data, self.rows[0], self._changes(here)
 
     def draws(self, printed: bool) -> list[dict[str, Any]]:
         """Settings of the trials; a range of a random one is a shuffled list that holds all values equally often."""
@@ -130,6 +180,10 @@ class Search:
         while len(out) < count:
             out += generator.sample(values, len(values))
         return out[:count]
+
+
+def _height(accuracy: float | None) -> float:
+    return -1.0 if accuracy is None else accuracy
 
 
 RANDOM = ("ours/random", "ours/random_lab")
@@ -313,6 +367,76 @@ SCALES = (
     _scales("fmicl/simclr", temperature=(0.5, 0.2, 0.1, 1.0, 0.05, 0.07)),
     _scales("fmicl/au", objective__t=(2.0, 4.0, 1.0), objective__uniform=(1.0, 2.0, 0.5, 4.0)),
 )
+# A fair trial of f-MICL's Table 2. The augmentation and the three-layer head are the paper's. Each row climbs from where
+# the searches above left it, over rate, scale and weight together, until no neighbour on the grid is better. A grid is
+# widened where the best lies at its edge. α = 40, σ² = 1/2 and a rate of 0.1 are on the grids.
+FAIR_LENGTH: dict[str, Any] = {
+    **SMALLEST,
+    "augmentation": "fmicl",
+    "head": "mlp3",
+    "train_images": 20000,
+    "epochs": 20,
+}
+FAIR_RATES = (0.003125, 0.00625, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
+FAIR_SCALES = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+FAIR_WEIGHTS = (1.25, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
+
+
+def _fair(row: str, ranges: Mapping[str, tuple[float, ...]], begin: Mapping[str, float], **fixed: Any) -> Search:
+    """A climb of one row; ``fixed``: overrides that all of its trials share."""
+    return Search(
+        f"fair-{row.partition('/')[2]}",
+        f"{VALIDATION}{row}, by a climb over rate and scales",
+        5000,
+        {**FAIR_LENGTH, "overrides": fixed},
+        rows=(row,),
+        ranges={"lr": FAIR_RATES, **ranges},
+        climbs_from={"lr": 0.025, **begin},
+        longer=1,
+    )
+
+
+FAIR_DIVERGENCES = {  # where each divergence begins: σ² (the temperature) and α
+    "kl": (0.05, 40.0),
+    "js": (0.1, 40.0),
+    "pearson": (0.05, 20.0),
+    "vincze_le_cam": (0.05, 40.0),
+    "vincze_le_cam_printed": (0.05, 40.0),
+    "hellinger": (0.1, 40.0),
+    "tsallis": (0.1, 40.0),
+    "reverse_kl": (0.2, 40.0),
+    "neyman": (0.2, 40.0),
+}
+FAIR = (
+    *(
+        _fair(
+            f"fmicl/{divergence}",
+            # the loss of Neyman's divergence at the lowest scale is no float32 number
+            {"temperature": FAIR_SCALES[divergence == "neyman" :], "objective.weight": FAIR_WEIGHTS},
+            {"temperature": scale, "objective.weight": weight},
+        )
+        for divergence, (scale, weight) in FAIR_DIVERGENCES.items()
+    ),
+    _fair("fmicl/simclr", {"temperature": FAIR_SCALES}, {"temperature": 0.1}),
+    _fair(
+        "fmicl/au",
+        {"objective.t": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0), "objective.uniform": (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)},
+        {"objective.t": 4.0, "objective.uniform": 0.5},
+    ),
+    _fair(
+        "fmicl/moco",
+        {"temperature": FAIR_SCALES, "keys.momentum": (0.9, 0.99, 0.996, 0.999)},
+        {"temperature": 0.2, "keys.momentum": 0.99},
+        **{"keys.size": 4096, "keys.shuffle_groups": 1},
+    ),
+    _fair("fmicl/spectral", {"temperature": FAIR_SCALES}, {"temperature": 0.5}),
+    _fair(
+        "jcl/jcl",
+        {"temperature": FAIR_SCALES, "positives.strength": (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)},
+        {"temperature": 0.2, "positives.strength": 4.0},
+        **{"keys.size": 4096, "keys.momentum": 0.99, "keys.shuffle_groups": 1},
+    ),
+)
 # JCL's six views a step; parts of the batch-norm and the queue's length as the search ``queue`` chose them.
 JOINT = Search(
     "joint", f"{VALIDATION}jcl/jcl, jcl/lambda0", 5000,
@@ -425,6 +549,7 @@ SEARCHES: dict[str, Search] = {
         IN_BATCH,
         FULL_LENGTH,
         *SCALES,
+        *FAIR,
         JOINT,
         JOINT_SHORT_QUEUE,
         BRANCHES,

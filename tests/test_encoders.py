@@ -20,7 +20,7 @@ def count(module: nn.Module) -> int:
 
 
 @pytest.mark.parametrize("stem", ["imagenet", "cifar"])
-@pytest.mark.parametrize("head", ["linear", "mlp"])
+@pytest.mark.parametrize("head", ["linear", "mlp", "mlp3"])
 @pytest.mark.parametrize("arch", SMALL)
 def test_small_networks(arch, head, stem):
     encoder = encoders.build(arch, stem=stem, head=head, dim=48)

@@ -380,3 +380,34 @@ def test_held_out_are_the_last_images_of_each_class_and_all_trials_can_be_made(b
         assert len({(trial, row) for trial, _, row, _ in drawn}) == len(drawn)
         for _, _, row, changes in drawn:
             methods.get(row).override(Settings().override(**search.start).override(**changes).overrides)
+
+
+def test_a_climb_ends_where_every_neighbour_was_tried_and_none_is_better() -> None:
+    spaces = importlib.import_module("search_spaces")
+    search = spaces.Search(
+        "hill",
+        "",
+        0,
+        {},
+        rows=("fmicl/kl",),
+        ranges={"lr": (1, 2, 4, 8, 16), "temperature": (0.1, 0.2, 0.5, 1.0)},
+        climbs_from={"lr": 2, "temperature": 0.5},
+    )
+
+    def climbed(height: dict[tuple[float, float], float | None]) -> dict[str, float | None]:
+        measured: dict[str, float | None] = {}
+        while (trial := search.next_of_climb(measured)) is not None:
+            name, dataset, row, changes = trial
+            assert (dataset, row) == ("cifar10", "fmicl/kl")
+            assert name not in measured
+            at = (changes["lr"], changes["overrides"]["temperature"])
+            assert name == f"lr = {at[0]}, temperature = {at[1]}"
+            measured[name] = height.get(at, 0.0)
+        return measured
+
+    measured = climbed({(2, 0.5): 30.0, (4, 0.5): 40.0, (4, 0.2): 50.0, (1, 0.5): None})
+    assert max(measured, key=lambda name: measured[name] or 0) == "lr = 4, temperature = 0.2"
+    around = {f"lr = {lr}, temperature = {t}" for lr, t in ((2, 0.2), (8, 0.2), (4, 0.1), (4, 0.5))}
+    assert around < set(measured)
+    with pytest.raises(ValueError, match=r"the best lr, 1, lies at the end of \(1, 2, 4, 8, 16\)"):
+        climbed({(2, 0.5): 30.0, (1, 0.5): 40.0})

@@ -187,7 +187,7 @@ class Settings(FrozenModel):
     arch: str = Field("resnet18", description="name in contrastlab.encoders.ARCHITECTURES, timm:…, or one of your own")
     arch_options: dict[str, Any] = Field(default_factory=dict, description="of timm:…, torchvision:… and your own")
     stem: Literal["imagenet", "cifar"] = "imagenet"
-    head: Literal["linear", "mlp", "moco_v3"] = "linear"
+    head: Literal["linear", "mlp", "mlp3", "moco_v3"] = "linear"
     dim: int = Field(128, ge=2, description="dimension of the unit embedding")
     width: float = Field(1.0, gt=0, description="factor on the channels of the encoder")
     sync_batch_norm: bool = Field(False, description="batch statistics over all processes that train together")

@@ -24,7 +24,7 @@ from contrastlab.pictures.networks import ARCHITECTURES, Decoder, Stem
 from contrastlab.support import errors
 from contrastlab.views import Views
 
-Head = Literal["linear", "mlp", "moco_v3", "none"]
+Head = Literal["linear", "mlp", "mlp3", "moco_v3", "none"]
 
 
 def _initialise(module: nn.Module) -> None:
@@ -40,7 +40,11 @@ def _head(kind: Head, feature_dim: int, dim: int) -> nn.Module:
     if kind == "moco_v3":
         hidden = 4096 if feature_dim >= 384 else 4 * feature_dim
         return normed_layers(feature_dim, hidden, hidden, dim)
-    return nn.Sequential(nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim))
+    hidden_layers = 2 if kind == "mlp3" else 1
+    layers: list[nn.Module] = []
+    for _ in range(hidden_layers):
+        layers += [nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, nn.Linear(feature_dim, dim))
 
 
 class Encoder(nn.Module):
@@ -51,8 +55,9 @@ class Encoder(nn.Module):
     Args:
         backbone: images ``[B, C, H, W]`` to a map ``[B, F, h, w]``, or to features ``[B, F]``.
         feature_dim: F.
-        head: ``"linear"`` (one layer), ``"mlp"`` (F to F, ReLU, F to dim) or ``"moco_v3"`` (three layers, each with
-            batch-norm; 4,096 wide, or 4F below F = 384); ``"none"`` leaves the features as they are.
+        head: ``"linear"`` (one layer), ``"mlp"`` (F to F, ReLU, F to dim), ``"mlp3"`` (F to F, ReLU, twice, then F to
+            dim) or ``"moco_v3"`` (three layers, each with batch-norm; 4,096 wide, or 4F below F = 384); ``"none"``
+            leaves the features as they are.
         dim: dimension of the embedding.
         pieces: patches that a second head reads (PIRL); 0 for none.
     """
