@@ -367,9 +367,9 @@ SCALES = (
     _scales("fmicl/simclr", temperature=(0.5, 0.2, 0.1, 1.0, 0.05, 0.07)),
     _scales("fmicl/au", objective__t=(2.0, 4.0, 1.0), objective__uniform=(1.0, 2.0, 0.5, 4.0)),
 )
-# A fair trial of f-MICL's Table 2. The augmentation and the three-layer head are the paper's. Each row climbs from where
-# the searches above left it, over rate, scale and weight together, until no neighbour on the grid is better. A grid is
-# widened where the best lies at its edge. α = 40, σ² = 1/2 and a rate of 0.1 are on the grids.
+# A fair trial of f-MICL's Table 2. The augmentation and the three-layer head are the paper's. Each row climbs from
+# where the searches above left it, over rate, scale and weight together, until no neighbour on the grid is better. A
+# grid is widened where the best lies at its edge. α = 40, σ² = 1/2 and a rate of 0.1 are on the grids.
 FAIR_LENGTH: dict[str, Any] = {
     **SMALLEST,
     "augmentation": "fmicl",
