@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,18 +36,17 @@ def one(row: str, seed: int, precision: str, threads: int) -> dict[str, Any]:
     """Train and score a cell here."""
     import torch
 
-    from contrastlab.tables.cells import Cell
-    from contrastlab.tables.execution import Execution
+    from contrastlab import tables
 
     torch.set_num_threads(threads)
     fixed, torch.set_num_threads = torch.set_num_threads, lambda count: None  # a cell takes one thread
     plan = papers.plan("ring", 1)
-    (name, column), *_ = plan.select("plain_shapes").items()
-    given = plan.settings("plain_shapes", row, "first", column).override(precision=precision)
+    (job,) = tables.expand(plan, "plain_shapes", [row], [seed], "first")
+    job = replace(job, settings=job.settings.override(precision=precision))
     began = time.process_time()
     with TemporaryDirectory() as folder:
-        execution = Execution(out_dir=folder, read_also=(), accelerator="cpu")
-        result = Cell(plan, name, column, row, seed, "first", given).run(execution, log=lambda line: None)
+        execution = tables.Execution(out_dir=folder, read_also=(), accelerator="cpu")
+        result = tables.run(job, execution, log=lambda line: None)
     torch.set_num_threads = fixed
     p = result.provenance.model_dump(mode="json")
     kept = ("git_commit", "git_dirty", "cpu", "capability", "threads", "versions")

@@ -33,8 +33,8 @@ from contrastlab.support import checksums, files
 from contrastlab.support.errors import NonFiniteLossError
 from contrastlab.support.provenance import provenance
 from contrastlab.tables import Run
-from contrastlab.tables.cells import Cell
 from contrastlab.tables.execution import Execution
+from contrastlab.tables.job import Job, expand
 from contrastlab.train import cpu_fabric, pretrain
 
 SEED = 100
@@ -117,32 +117,32 @@ def on_stored_encoder(search: Search, row: str, settings: Settings, seed: int) -
 
     The encoder is the table's own, read from ``results/encoders``, or trained and stored there.
     """
-    cell, execution = detector_cell(search, row), Execution(out_dir=FOLDER.parent)
-    own, on = data.load(search.data), data.load(cell.column.on)
+    job, execution = detector_job(search, row), Execution(out_dir=FOLDER.parent)
+    own, on = data.load(search.data), data.load(job.on)
     numbers = torch.arange(len(on.train))
     kept, held = (on.train.subset(part) for part in (numbers[: -search.held_out], numbers[-search.held_out :]))
     shown = Splits.of(on.name, kept, held, "held-out training pictures")
-    run = Run(cell.recipe, cell.settings, own, cell.seed, FOLDER.parent)
-    encoders = run.train(execution.fabric(cell.settings.precision), log=print).encoders
+    run = job.run_of(own, execution)
+    encoders = run.train(execution.fabric(job.settings.precision), log=print).encoders
     began = time.process_time()
-    setting = replace(cell.setting(run, shown), seed=seed, folder=None)
+    setting = replace(job.setting(run, shown), seed=seed, folder=None)
     try:
-        found = tasks.get(cell.column.task, settings).score(encoders, setting)[search.metric].value
+        found = tasks.get(job.task_name, settings).score(encoders, setting)[search.metric].value
     except NonFiniteLossError as error:
         return {"accuracy": None, "failed": str(error), "probe_cpu_s": round(time.process_time() - began, 1)}
     return {"accuracy": round(found, 2), "probe_cpu_s": round(time.process_time() - began, 1)}
 
 
-def detector_cell(search: Search, row: str) -> Cell:
-    """The cell whose detector is searched."""
-    plan = papers.plan("ring", 4)
-    return Cell(plan, search.column, plan.select(search.data, search.column)[search.column], row, 0, "laptop")
+def detector_job(search: Search, row: str) -> Job:
+    """The job whose detector is searched."""
+    (job,) = expand(papers.plan("ring", 4), search.data, [row], [0], "laptop", search.column)
+    return job
 
 
 def profile_of_detector(search: Search, row: str) -> Settings:
     """Settings that are at their default but for the detector's, which are those of the profile."""
-    cell = detector_cell(search, row)
-    return Settings().override(**{cell.column.task: getattr(cell.settings, cell.column.task).model_dump()})
+    job = detector_job(search, row)
+    return Settings().override(**{job.task_name: getattr(job.settings, job.task_name).model_dump()})
 
 
 def complete(search: Search, seeds: list[int], only: str, rows: list[str]) -> None:

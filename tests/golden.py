@@ -36,7 +36,7 @@ from contrastlab.settings import Settings
 from contrastlab.support.errors import ContrastLabError, MissingDataError, NotApplicableError
 from contrastlab.tables import results
 from contrastlab.tables.replays import RENAMED
-from contrastlab.tables.run import Run
+from contrastlab.tables.runs import Run
 from contrastlab.train import checkpoint, pretrain
 from contrastlab.views import Dropout
 

@@ -25,8 +25,7 @@ from contrastlab.domains import sets
 from contrastlab.pictures.domain import modality
 from contrastlab.settings import Settings
 from contrastlab.support import errors
-from contrastlab.tables import notebook
-from contrastlab.tables import pool as jobs
+from contrastlab.tables import expand, notebook, pool
 
 TABLE = tomllib.loads((Path(__file__).parent / "bad_input.toml").read_text(encoding="utf-8"))
 CALLS = [
@@ -255,7 +254,7 @@ def test_a_reader_who_leaves_stops_a_run_of_several_processes() -> None:
 
     lines: queue.Queue[tuple[int, str]] = queue.Queue()
     lines.put((0, "ring/ir seed 0: begins"))
-    with jobs._progress(lines, 2, 1, Mock(side_effect=BrokenPipeError)) as update, pytest.raises(BrokenPipeError):
+    with pool._progress(lines, 2, 1, Mock(side_effect=BrokenPipeError)) as update, pytest.raises(BrokenPipeError):
         work(update)
 
 
@@ -268,21 +267,21 @@ def test_a_terminal_without_greek_shows_a_number(monkeypatch) -> None:
 
 def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, stopping = Mock(side_effect=KeyboardInterrupt("stopped")), threading.Event()
-    monkeypatch.setattr(jobs, "_STATE", {"execution": None, "stopping": stopping})
-    monkeypatch.setattr(jobs.Cell, "run", begun)
+    monkeypatch.setattr(pool, "_STATE", {"execution": None, "stopping": stopping})
+    monkeypatch.setattr(pool, "run", begun)
     plan = papers.plan("ring", 1)
-    cell = jobs.Cell(plan, "digits", plan.select("digits")["digits"], "ring/ir", 0, "smoke")
+    (job,) = expand(plan, "digits", ["ring/ir"], [0], "smoke")
     for words in (("stopped",), ()):
-        with pytest.raises(jobs._Stopped) as stopped:
-            jobs._work([cell], False)
+        with pytest.raises(pool._Stopped) as stopped:
+            pool._work([job], False)
         assert stopped.value.args == words
     assert begun.call_count == 1
     # of a pool that is ending it asks for nothing more: the queue may be locked by a worker that was killed
     stopping.set()
-    jobs._STATE.pop("stopped")
-    monkeypatch.setattr(jobs.os, "_exit", sys.exit)
+    pool._STATE.pop("stopped")
+    monkeypatch.setattr(pool.os, "_exit", sys.exit)
     with pytest.raises(SystemExit):
-        jobs._work([cell], False)
+        pool._work([job], False)
 
 
 def test_the_table_has_rows_of_every_kind() -> None:

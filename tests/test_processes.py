@@ -136,18 +136,17 @@ import os, shutil, subprocess, sys
 from pathlib import Path
 from unittest.mock import patch
 import contrastlab.train.loop as loop
-from contrastlab import papers
+from contrastlab import papers, tables
 from contrastlab.support.errors import NotApplicableError
-from contrastlab.tables import Execution, Run, fill
 from contrastlab.pictures.linear import Linear
 
 out, rank = Path(sys.argv[1]), os.environ.get("LOCAL_RANK", "0")
 if "LOCAL_RANK" not in os.environ:  # another program computes ring/iring
     plan = papers.plan("ring", "1")
-    cell, = fill.cells(plan, "shapes", ["ring/iring"], [0], "smoke", "all")
-    own, _ = cell.data(Execution(out_dir=out, accelerator="cpu"))
+    job, = tables.expand(plan, "shapes", ["ring/iring"], [0], "smoke")
+    own, _ = job.load(tables.Execution(out_dir=out, accelerator="cpu"))
     with patch("contrastlab.keys.world", return_value=(0, 2)):
-        lock = Run(cell.recipe, cell.settings, own, 0, out).folder.with_suffix(".lock")
+        lock = tables.Run(job.effective_recipe, job.settings, own, 0, out).folder.with_suffix(".lock")
     script = "import pathlib, sys, time\\n"
     script += "from contrastlab.support import files\\nheld = files.lock(pathlib.Path(sys.argv[1]))"
     script += "\\nprint(1, flush=True)\\nwhile not pathlib.Path(sys.argv[2]).exists():\\n    time.sleep(0.1)"

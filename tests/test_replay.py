@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -18,10 +19,10 @@ STORED = results.find(shipped.folder("results"), table="ring/table1", dataset="p
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory) -> results.Result:
     plan = papers.plan("ring", 1)
-    ((name, column),) = plan.select("plain_shapes").items()
-    given = plan.settings("plain_shapes", "ring/ir", "smoke", column).override(epochs=1, lr=0.02)  # not the plan's
+    (job,) = tables.expand(plan, "plain_shapes", ["ring/ir"], [5], "smoke")
+    job = replace(job, settings=job.settings.override(epochs=1, lr=0.02))  # not the plan's
     execution = tables.Execution(out_dir=tmp_path_factory.mktemp("runs"), read_also=(), accelerator="cpu")
-    made = tables.Cell(plan, name, column, "ring/ir", 5, "smoke", given).run(execution, log=quiet)
+    made = tables.run(job, execution, log=quiet)
     assert isinstance(made, results.Result)
     return made
 
@@ -65,7 +66,7 @@ def test_the_spread_is_pooled_over_the_ways_of_each_cell() -> None:
 def test_the_shortest_come_first_and_none_that_ends_too_late(cell, monkeypatch) -> None:
     slow, fast = (cell.model_copy(update={"curve": [{**cell.curve[-1], "seconds": s}]}) for s in (240.0, 30.0))
     trained: list[results.Result] = []
-    monkeypatch.setattr(replays, "cell_of", trained.append)
+    monkeypatch.setattr(replays, "job_of", trained.append)
     assert [replays.seconds(r) for r in sorted((slow, fast), key=replays.seconds)] == [30.0, 240.0]
     with pytest.raises(NotApplicableError, match=r"in 0\.4 minutes; the shortest took 0\.5"):
         next(replays.replay([slow, fast], minutes=0.4))
@@ -74,7 +75,7 @@ def test_the_shortest_come_first_and_none_that_ends_too_late(cell, monkeypatch) 
 
 def test_every_stored_cell_can_be_asked_again_also_by_names_of_older_settings() -> None:
     asked = results.find(shipped.folder("results"), table="ring/table1")
-    assert {replays.cell_of(each).setup == each.setup for each in asked} == {True}
+    assert {replays.job_of(each).setup == each.setup for each in asked} == {True}
 
 
 def test_five_stored_cells_of_the_table_that_newcomers_see_come_out_again() -> None:

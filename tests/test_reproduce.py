@@ -23,13 +23,14 @@ from contrastlab import data, encoders, methods, negatives, papers, tables, task
 from contrastlab.pictures.domain import modality
 from contrastlab.pictures.items import fingerprint
 from contrastlab.pictures.task import Task
+from contrastlab.settings import Settings
 from contrastlab.support import checksums, errors, files
 from contrastlab.support.errors import ArgumentError, CorruptFileError, NotApplicableError, UnknownNameError
-from contrastlab.tables import fill, notebook, results, run
-from contrastlab.tables import pool as jobs
-from contrastlab.tables.cells import Cell
+from contrastlab.tables import expand, notebook, pool, results
+from contrastlab.tables import runs as runs_module
+from contrastlab.tables.job import stored
 from contrastlab.tables.report import Reports, Unavailable
-from contrastlab.tables.run import BusyError
+from contrastlab.tables.runs import BusyError
 from contrastlab.train import Speed, pretrain
 from contrastlab.train.checkpoint import runs
 from contrastlab.train.learner import Learner
@@ -38,9 +39,8 @@ from made_runs import LOCAL, equal, quiet, resumed
 PLAN = papers.plan("ring", 1)
 
 
-def cell_of(method: str, dataset: str = "shapes", plan=PLAN, seed: int = 0, profile="smoke") -> Cell:
-    name, column = next(iter(plan.select(dataset).items()))
-    return Cell(plan, name, column, plan.resolve(method), seed, profile)
+def job_of(method: str, dataset: str = "shapes", plan=PLAN, seed: int = 0, profile="smoke") -> tables.Job:
+    return expand(plan, dataset, [plan.resolve(method)], [seed], profile)[0]
 
 
 def here(out: Path, **where) -> tables.Execution:
@@ -49,7 +49,7 @@ def here(out: Path, **where) -> tables.Execution:
 
 def compute(method: str, out: Path, *, dataset: str = "shapes", plan=PLAN, seed: int = 0, profile="smoke", **where):
     lines: list[str] = []
-    return cell_of(method, dataset, plan, seed, profile).run(here(out, **where), log=lines.append), lines
+    return tables.run(job_of(method, dataset, plan, seed, profile), here(out, **where), log=lines.append), lines
 
 
 def table(out: Path, dataset: str = "shapes", **options):
@@ -57,7 +57,7 @@ def table(out: Path, dataset: str = "shapes", **options):
 
 
 def forbid_training(monkeypatch) -> None:
-    monkeypatch.setattr(run, "pretrain", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr(runs_module, "pretrain", lambda *a, **k: pytest.fail("trained again"))
 
 
 def test_seeds_are_read_as_a_number_a_string_or_a_list() -> None:
@@ -118,14 +118,31 @@ def test_a_run_is_trained_once_for_all_tasks_and_tables(few, tmp_path, monkeypat
     assert two.setup(two.columns["cifar10"], "fmicl/moco") != two.setup(two.columns["cifar10"], "fmicl/kl")
 
 
+def test_a_job_of_one_s_own_needs_no_table_and_is_read_again(few, tmp_path, monkeypatch) -> None:
+    recipe = methods.get("ring/ir").row("mine/cool", "IR at 0.2", temperature=0.2)
+    settings = Settings(epochs=1, batch_size=64, arch="tiny", stem="cifar", image_size=8, overrides={"negatives.k": 16})
+    job = tables.Job(recipe, settings, "shapes", seed=3, metric="nn1")
+    first = tables.run(job, here(tmp_path), log=quiet)
+    assert isinstance(first, results.Result)
+    assert (first.method, first.table, first.profile, first.seed, first.task) == (
+        "mine/cool", "own", "own", 3, "neighbours"
+    )  # fmt: skip
+    assert first.recipe["temperature"] == 0.2
+    assert first.recipe["negatives"]["k"] == 16
+    assert job.recipe == recipe  # the overrides of the settings are applied anew each time
+    forbid_training(monkeypatch)
+    assert tables.run(job, here(tmp_path), log=quiet) == first
+    monkeypatch.undo()
+    assert tables.run(replace(job, seed=4), here(tmp_path), log=quiet) != first
+
+
 def test_the_same_recipe_under_another_name_is_found(few, tmp_path, monkeypatch) -> None:
     first, _ = compute("ir", tmp_path)
     twin = dataclasses.replace(methods.get("ring/ir"), name="ours/twin", label="twin")
     monkeypatch.setattr(methods, "get", lambda name, paper=None: twin)
     forbid_training(monkeypatch)
     plan = PLAN.model_copy(update={"rows": {**PLAN.rows, "ours/twin": ""}})
-    cell = Cell(plan, "shapes", PLAN.select("shapes")["shapes"], "ours/twin", 0, "smoke")
-    assert cell.run(here(tmp_path), log=quiet) == first
+    assert tables.run(job_of("ours/twin", plan=plan), here(tmp_path), log=quiet) == first
 
 
 def test_an_artefact_gives_the_encoders_back(few, tmp_path) -> None:
@@ -136,8 +153,8 @@ def test_an_artefact_gives_the_encoders_back(few, tmp_path) -> None:
     nets = encoders.load(folder)
     assert [net.in_channels for net in nets] == [1, 2]
     assert not any(module.training for module in nets.modules())
-    again = cell_of("cmc")
-    run_ = tables.Run(again.recipe, again.settings, again.data(here(tmp_path))[0], 0, tmp_path)
+    again = job_of("cmc")
+    run_ = tables.Run(again.effective_recipe, again.settings, again.load(here(tmp_path))[0], 0, tmp_path)
     assert (run_.artefact.finished, run_.folder) == (True, folder)
     state = run_.encoders().state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in nets.state_dict().items())
@@ -161,8 +178,8 @@ def test_a_damaged_artefact_is_named(few, tmp_path) -> None:
         (path, json.dumps(checksums.with_checksum({**record, "hash": "0" * 64})).encode()),
         (path, json.dumps({**record, "history": record["history"][:-1]}).encode()),
     ):
-        for stored in (out / "cells").rglob("*.json"):
-            stored.unlink()
+        for file in (out / "cells").rglob("*.json"):
+            file.unlink()
         whole = damaged.read_bytes()
         damaged.write_bytes(content)
         with pytest.raises(CorruptFileError, match=str(damaged)):
@@ -200,8 +217,8 @@ def test_a_stored_cell_of_other_data_settings_or_seed_is_not_this_one(few, tmp_p
     compute("random", tmp_path)
 
     def there(splits=None, **changes):
-        cell = cell_of("random", **changes)
-        return cell.stored(here(tmp_path), splits or cell.data(here(tmp_path)))
+        job = job_of("random", **changes)
+        return stored(job, here(tmp_path), splits or job.load(here(tmp_path)))
 
     splits = data.load("shapes")
     other = dataclasses.replace(splits, train=pictures(192, 3, 5))
@@ -216,13 +233,13 @@ def test_a_stored_cell_of_other_data_settings_or_seed_is_not_this_one(few, tmp_p
 def test_without_resume_a_stored_cell_is_computed_anew(few, tmp_path, monkeypatch) -> None:
     first, _ = compute("ir", tmp_path)
     calls: list[bool] = []
-    train = run.pretrain
+    train = runs_module.pretrain
 
     def count(*args, **options):
         calls.append(options["resume"])
         return train(*args, **options)
 
-    monkeypatch.setattr(run, "pretrain", count)
+    monkeypatch.setattr(runs_module, "pretrain", count)
     again, _ = compute("ir", tmp_path, resume=False)
     assert calls == [False]
     assert again.metrics == first.metrics
@@ -316,7 +333,7 @@ def test_a_column_whose_data_are_missing_says_so_and_the_others_are_filled(few, 
 
 
 def test_a_task_that_does_not_fit_the_modality_is_unavailable(few, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(tables.Cell, "task", property(lambda self: _Deaf()))
+    monkeypatch.setattr(tables.Job, "task", property(lambda self: _Deaf()))
     done, _ = compute("ir", tmp_path)
     assert isinstance(done, Unavailable)
     assert "hearing is a task for waveforms; shapes has images" in done.reason
@@ -428,18 +445,17 @@ def test_a_killed_process_leaves_no_lock(tmp_path) -> None:
 
 
 def test_a_cell_that_another_process_computes_comes_last(few, tmp_path, monkeypatch) -> None:
-    chosen = fill.cells(PLAN, "shapes", ["ring/ir", "ours/random"], [0], "smoke")
+    chosen = expand(PLAN, "shapes", ["ring/ir", "ours/random"], [0], "smoke")
     order = []
-    compute_ = tables.Cell.run
 
-    def watch(self, where, *, wait=True, log):
-        if self.method == "ring/ir" and not wait:
+    def watch(job, where, *, wait=True, log):
+        if job.method == "ring/ir" and not wait:
             raise BusyError
-        order.append((self.method, wait))
-        return compute_(self, where, wait=wait, log=log)
+        order.append((job.method, wait))
+        return tables.run(job, where, wait=wait, log=log)
 
-    monkeypatch.setattr(tables.Cell, "run", watch)
-    done = jobs.run(chosen, here(tmp_path), workers=1, log=quiet)
+    monkeypatch.setattr(pool, "run", watch)
+    done = pool.run_all(chosen, here(tmp_path), workers=1, log=quiet)
     assert order == [("ours/random", False), ("ring/ir", True)]
     assert set(done) == set(chosen)
 
@@ -447,15 +463,15 @@ def test_a_cell_that_another_process_computes_comes_last(few, tmp_path, monkeypa
 def test_jobs_are_one_a_core_or_a_device_and_no_more_than_cells(monkeypatch) -> None:
     monkeypatch.delenv("CONTRASTLAB_JOBS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
-    assert jobs.workers("auto", tables.Execution(), 50) == 6
-    assert jobs.workers("auto", tables.Execution(), 4) == 4
-    assert jobs.workers(3, tables.Execution(), 50) == 3
-    assert jobs.workers("auto", tables.Execution(devices=2), 50) == 1
+    assert pool.workers("auto", tables.Execution(), 50) == 6
+    assert pool.workers("auto", tables.Execution(), 4) == 4
+    assert pool.workers(3, tables.Execution(), 50) == 3
+    assert pool.workers("auto", tables.Execution(devices=2), 50) == 1
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert jobs.workers("auto", tables.Execution(), 50) == 2
-    assert jobs.workers("auto", tables.Execution(accelerator="cpu"), 50) == 6
+    assert pool.workers("auto", tables.Execution(), 50) == 2
+    assert pool.workers("auto", tables.Execution(accelerator="cpu"), 50) == 6
     monkeypatch.setenv("CONTRASTLAB_JOBS", "1")
-    assert jobs.workers("auto", tables.Execution(), 50) == 1
+    assert pool.workers("auto", tables.Execution(), 50) == 1
 
 
 @pytest.mark.slow
@@ -486,10 +502,10 @@ def test_a_job_has_cores_for_its_decoders_and_one_that_is_cut_off_is_queued_agai
 
     monkeypatch.setattr(submitit, "AutoExecutor", Executor)
     where = tables.Execution(out_dir=tmp_path, accelerator="cpu", speed=Speed(workers=5))
-    chosen = fill.cells(PLAN, "shapes", ["ring/ir"], [0], "smoke")
+    chosen = expand(PLAN, "shapes", ["ring/ir"], [0], "smoke")
     for options, cores in (({}, 6), ({"cpus_per_task": 3}, 3)):
         cluster = tables.Cluster("slurm", {"timeout_min": 60, **options}, wait=False)
-        jobs.run(chosen, where, workers=1, cluster=cluster, log=quiet)
+        pool.run_all(chosen, where, workers=1, cluster=cluster, log=quiet)
         assert asked["cpus_per_task"] == cores
         assert asked["timeout_min"] == 60
     again = asked["function"].checkpoint(*asked["arguments"])
@@ -530,10 +546,10 @@ def test_a_run_of_one_s_own_needs_no_fabric_and_embeds_pictures_of_its_kind_only
 def test_pictures_fewer_than_a_batch_are_said_before_anything_runs(tmp_path) -> None:
     where = tables.Execution(out_dir=tmp_path, accelerator="cpu")
     splits = data.load("shapes", n_train=40, n_test=20)
-    (cell,) = fill.cells(PLAN, "shapes", ["ring/ir"], [0], "smoke")
+    (job,) = expand(PLAN, "shapes", ["ring/ir"], [0], "smoke")
     with pytest.raises(NotApplicableError, match="profile smoke trains with batches of 64, and shapes has 40 images"):
-        cell.check((splits, splits))
-    (random,) = fill.cells(PLAN, "shapes", ["ours/random"], [0], "smoke")
+        job.check((splits, splits))
+    (random,) = expand(PLAN, "shapes", ["ours/random"], [0], "smoke")
     random.check((splits, splits))  # trains on none
     assert not any(where.out_dir.iterdir())
 
@@ -548,9 +564,9 @@ def test_the_server_of_workers_never_hears_an_interrupt(monkeypatch) -> None:
         seen.append(signal.getsignal(signal.SIGINT))
         raise Reached
 
-    monkeypatch.setattr(jobs.forkserver, "ensure_running", begun)
+    monkeypatch.setattr(pool.forkserver, "ensure_running", begun)
     with pytest.raises(Reached):
-        jobs._local([[], []], tables.Execution(accelerator="cpu"), 2, lambda line: None)
+        pool._local([[], []], tables.Execution(accelerator="cpu"), 2, lambda line: None)
     assert seen == [signal.SIG_IGN]
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -661,13 +677,13 @@ def test_the_catalogue_is_listed(capsys) -> None:
 )
 def test_a_cell_of_any_column_reaches_a_worker(paper, table, dataset) -> None:
     plan = papers.plan(paper, table)
-    for name, column in plan.select(dataset).items():
-        cell = Cell(plan, name, column, next(iter(plan.rows)), 0, "smoke")
-        assert vars(pickle.loads(pickle.dumps(cell))) == vars(cell)
+    for name in plan.select(dataset):
+        (job,) = expand(plan, dataset, [next(iter(plan.rows))], [0], "smoke", name)
+        assert pickle.loads(pickle.dumps(job)) == job
 
 
 def test_a_run_starts_from_the_encoders_of_another_which_is_trained_once(tmp_path: Path, few, monkeypatch) -> None:
-    settings, splits = cell_of("moco").settings.override(epochs=1), data.load("shapes")
+    settings, splits = job_of("moco").settings.override(epochs=1), data.load("shapes")
     started = settings.override(start={"method": "ring/moco", "epochs": 2})
     recipes = [methods.get(name).override(settings.overrides) for name in ("ring/moco", "ring/mocoring")]
     every, ring = (tables.Run(recipe, started, splits, 3, tmp_path) for recipe in recipes)
@@ -678,8 +694,13 @@ def test_a_run_starts_from_the_encoders_of_another_which_is_trained_once(tmp_pat
     assert ring.parent == first
     assert len({first.hash, every.hash, ring.hash}) == 3
     assert replace(every, settings=started.override(start={"epochs": 3})).hash != every.hash
-    starts, honest = [], run.pretrain
-    monkeypatch.setattr(run, "pretrain", lambda *a, start, **k: starts.append(start) or honest(*a, start=start, **k))
+    starts, honest = [], runs_module.pretrain
+
+    def watched(*given, start, **options):
+        starts.append(start)
+        return honest(*given, start=start, **options)
+
+    monkeypatch.setattr(runs_module, "pretrain", watched)
     for one in (every, ring):
         one.train(log=quiet)
     assert [start is None for start in starts] == [True, False, False]  # the first is trained once

@@ -31,7 +31,7 @@ from contrastlab.pictures import limits
 from contrastlab.pictures.sets import StreamedImages
 from contrastlab.support import doctor, escape
 from contrastlab.support.errors import ArgumentError, CorruptFileError, TooLargeError
-from contrastlab.tables import cells, notebook, report, results
+from contrastlab.tables import execution, notebook, report, results
 from contrastlab.tables.report import Unavailable
 from test_report import PLAN, result
 
@@ -287,7 +287,7 @@ def test_a_name_in_a_terminal_adds_no_line_and_no_colour(name: str, tmp_path, mo
 def test_a_path_that_was_written_is_printed_on_its_line(tmp_path, capsys) -> None:
     assert __main__.main(["notebook", "ring/table1", "--to", str(tmp_path / "\x1b[2J\n.ipynb")]) == 0
     assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
-    cells.say("folder:\x1b[2J")
+    execution.say("folder:\x1b[2J")
     assert capsys.readouterr().out == "folder:\\x1b[2J\n"
 
 

@@ -170,7 +170,7 @@ def test_cold_losses_of_degenerate_batches_are_finite(tmp_path, monkeypatch) -> 
 
 
 def test_every_kind_of_keys_and_of_task_is_killed() -> None:
-    kinds = {type(cells.cell(name).recipe.keys) for name in cells.CASES}
+    kinds = {type(cells.job(name).effective_recipe.keys) for name in cells.CASES}
     assert kinds == {type(methods.get(name).keys) for name in methods.names()} - {type(None)}
     assert keys.Bank in kinds
     one_of_four = {name for name in tasks.TASKS if name.startswith("segmentation_")}

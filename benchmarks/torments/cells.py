@@ -1,20 +1,20 @@
-"""Cells of every kind of keys and of task, so small that each takes seconds, and what is compared of them."""
+"""Jobs of every kind of keys and of task, so small that each takes seconds, and what is compared of them."""
 
 from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
-from contrastlab import data, papers, tasks
+from contrastlab import data, papers
 from contrastlab.tables import results
-from contrastlab.tables.cells import Cell
 from contrastlab.tables.execution import Execution
+from contrastlab.tables.job import Job, expand
 
 CLOCK = {"seconds", "images_per_s", "waiting"}
 """Columns of a curve that a clock fills."""
@@ -29,18 +29,13 @@ DETECTOR = {"steps": 4, "batch_size": 2, "train_pictures": 8, "test_pictures": 3
             "trained": True, "batch_norm": True}  # fmt: skip
 
 
-class SmallCell(Cell):
-    """A cell of a published table with fewer items, steps and keys."""
+class SmallJob(Job):
+    """A job of a published table on few items."""
 
-    @property
-    def settings(self) -> Any:
-        """Protocol of the cell, made smaller."""
-        return super().settings.override(**CASES[self.name].changes)
-
-    def data(self, execution: Execution) -> tuple[Any, Any]:
+    def load(self, execution: Execution) -> tuple[Any, Any]:
         """The data, as few as a generated set may have."""
-        own = _load(self.column.data)
-        return own, _load(self.column.on) if self.column.on else own
+        own = _load(self.data)
+        return own, _load(self.on) if self.on else own
 
 
 def _load(name: str) -> Any:
@@ -104,12 +99,13 @@ CASES = {
 """By kind of keys and task."""
 
 
-def cell(name: str, seed: int = 0) -> SmallCell:
-    """The cell of a case."""
+def job(name: str, seed: int = 0) -> SmallJob:
+    """The job of a case, with fewer steps and keys."""
     case = CASES[name]
     plan = papers.plan(*case.table)
-    column = next(iter(plan.select(case.dataset, [case.column] if case.column else "all").values()))
-    return SmallCell(plan, name, column, case.method, seed, "smoke")
+    whole, *_ = expand(plan, case.dataset, [case.method], [seed], "smoke", case.column or "all")
+    given = {each.name: getattr(whole, each.name) for each in fields(whole)}
+    return SmallJob(**given | {"settings": whole.settings.override(**case.changes)})
 
 
 def where(folder: Path) -> Execution:
@@ -158,4 +154,4 @@ def _same(one: Any, other: Any) -> bool:
 
 def kinds() -> set[str]:
     """Names of the tasks that the cases ask."""
-    return {tasks.task_of(cell(name).column.metric) for name in CASES}
+    return {job(name).task_name for name in CASES}

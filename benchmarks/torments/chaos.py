@@ -19,10 +19,11 @@ from pathlib import Path
 
 import torch
 
+from contrastlab import tables
 from contrastlab.pictures import fitting
-from contrastlab.tables import run as run_module
+from contrastlab.tables import runs as runs_module
 from contrastlab.train import loop
-from torments.cells import cell, content, where
+from torments.cells import content, job, where
 from torments.figures import Figures, Log
 
 CASES = ("queue, linear", "bank, boxes", "sentences, similarity")
@@ -33,9 +34,9 @@ PLACE = Path(__file__).parents[2] / ".outside" / "chaos"
 def compute(name: str, folder: Path) -> None:
     """A cell with a checkpoint after every step, and then the digest of what it left."""
     torch.set_num_threads(1)
-    run_module.pretrain = functools.partial(loop.pretrain, checkpoint_every=-1.0)
+    runs_module.pretrain = functools.partial(loop.pretrain, checkpoint_every=-1.0)
     fitting.SAVE_EVERY_S = -1.0
-    cell(name).run(where(folder), log=print)
+    tables.run(job(name), where(folder), log=print)
     digest = hashlib.sha256()
     for key, value in content(folder).items():
         digest.update(key.encode())

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from contrastbook import studies
-from contrastlab import data, tasks
+from contrastlab import data, tables, tasks
 from contrastlab.domains.clips import flow
 from contrastlab.domains.clips import task as action
 from contrastlab.domains.detection import network as detectors
@@ -26,11 +26,11 @@ from contrastlab.pictures import fitting
 from contrastlab.support import files
 from contrastlab.support.errors import ContrastLabError
 from contrastlab.tables import results
-from contrastlab.tables.cells import data_hash
-from contrastlab.tables.run import Run
+from contrastlab.tables.job import stored
+from contrastlab.tables.runs import Run
 from contrastlab.train import checkpoint, pretrain
 from contrastlab.train.schedule import cpu_fabric
-from torments.cells import CLOCK, SmallCell, cell, where
+from torments.cells import CLOCK, SmallJob, job, where
 from torments.figures import Figures, Log
 
 DAMAGES = ("truncate", "flip", "swap", "empty")
@@ -138,12 +138,12 @@ def _of_runs(folder: Path) -> list[Kept]:
     """Encoder, record and result of finished cells, of two seeds each."""
     made: list[Kept] = []
     for name in ("queue, linear", "batch, neighbours"):
-        both = [cell(name, seed) for seed in (0, 1)]
+        both = [job(name, seed) for seed in (0, 1)]
         place = where(folder / "runs")
         for each in both:
-            each.run(place, log=quiet)
-        splits = both[0].data(place)
-        runs = [Run(each.recipe, each.settings, splits[0], each.seed, Path(place.out_dir)) for each in both]
+            tables.run(each, place, log=quiet)
+        splits = both[0].load(place)
+        runs = [each.run_of(splits[0], place) for each in both]
         for kind, file in (("encoder", "encoder.safetensors"), ("run.json", "run.json")):
             made.append(Kept(kind, runs[0].folder / file, runs[1].folder / file, _reader_of_run(runs[0])))
         paths = [_result_path(each, place, splits) for each in both]
@@ -155,17 +155,16 @@ def _reader_of_run(run: Run) -> Callable[[], Any]:
     return lambda: (run.record(), run.encoders().state_dict())
 
 
-def _result_path(each: SmallCell, place: Any, splits: Any) -> Path:
-    hash_ = results.digest({"setup": each.setup, "data": data_hash(*splits)})
+def _result_path(each: SmallJob, place: Any, splits: Any) -> Path:
     return results.location(
-        place.out_dir, dataset=each.column.data, profile=each.profile, method=each.method, seed=each.seed,
-        task=each.column.task, hash_=hash_, on=each.column.on,
+        place.out_dir, dataset=each.data, profile=each.profile, method=each.method, seed=each.seed,
+        task=each.task_name, hash_=each.hash(splits), on=each.on,
     )  # fmt: skip
 
 
-def _reader_of_result(each: SmallCell, place: Any, splits: Any) -> Callable[[], Any]:
+def _reader_of_result(each: SmallJob, place: Any, splits: Any) -> Callable[[], Any]:
     def read() -> Any:
-        found = each.stored(place, splits)
+        found = stored(each, place, splits)
         return None if found is None else found.model_dump(mode="json")
 
     return read
@@ -177,16 +176,16 @@ def _of_training(folder: Path) -> list[Kept]:
     few = data.load("shapes", n_train=64, n_test=8).pretrain
     for kind, name in (("bank", "annealed cave, linear"), ("bank", "bank, clustered, linear by SGD"),
                        ("checkpoint", "queue, linear")):  # fmt: skip
-        each = cell(name)
+        each = job(name)
         settings = each.settings.override(epochs=2, knn_every=0)
         paths = []
         for seed in (0, 1):
             place = folder / "training" / f"{len(made)}-{seed}"
             for _ in range(7):  # of eight steps
                 with suppress(KeyboardInterrupt):
-                    pretrain(each.recipe, settings, few, seed=seed, folder=place, max_minutes=0, log=quiet)
+                    pretrain(each.effective_recipe, settings, few, seed=seed, folder=place, max_minutes=0, log=quiet)
             paths.append(place / checkpoint.FILE)
-        made.append(Kept(kind, *paths, _reader_of_training(each.recipe, settings, few, paths[0])))
+        made.append(Kept(kind, *paths, _reader_of_training(each.effective_recipe, settings, few, paths[0])))
     return made
 
 
@@ -220,13 +219,13 @@ def _of_studies(folder: Path) -> list[Kept]:
 
 def _of_detection(folder: Path) -> list[Kept]:
     """A detector that is trained to its end, its record, and one after two of four steps."""
-    each = cell("queue, masks")
+    each = job("queue, masks")
     how = each.settings.masks
     place = where(folder / "runs")
-    own, scenes = each.data(place)
-    networks = Run(each.recipe, each.settings, own, 0, Path(place.out_dir)).train(cpu_fabric("32-true"), log=quiet)
+    own, scenes = each.load(place)
+    networks = each.run_of(own, place).train(cpu_fabric("32-true"), log=quiet)
     train = scenes.train.take(4, 0)
-    view = each.setting(Run(each.recipe, each.settings, own, 0, Path(place.out_dir)), scenes)
+    view = each.setting(each.run_of(own, place), scenes)
 
     def model() -> Any:
         torch.manual_seed(0)
@@ -288,11 +287,11 @@ def _half_fitted(model: Any, train: Any, how: Any, seed: int, place: Path) -> No
 
 def _of_clips(folder: Path) -> list[Kept]:
     """Which clips were right, a network that is being fine-tuned, and kept optical flow."""
-    each = cell("clips, action")
+    each = job("clips, action")
     place = where(folder / "runs")
-    own, on = each.data(place)
-    networks = Run(each.recipe, each.settings, own, 0, Path(place.out_dir)).train(cpu_fabric("32-true"), log=quiet)
-    setting = each.setting(Run(each.recipe, each.settings, own, 0, Path(place.out_dir)), on)
+    own, on = each.load(place)
+    networks = each.run_of(own, place).train(cpu_fabric("32-true"), log=quiet)
+    setting = each.setting(each.run_of(own, place), on)
     task = tasks.get("action", each.settings)
 
     def score(seed: int, name: str) -> Callable[[], Any]:

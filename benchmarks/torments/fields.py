@@ -25,11 +25,11 @@ import pyarrow.parquet as pq
 import torch
 from PIL import Image
 
-from contrastlab import __main__, data, encoders
+from contrastlab import __main__, data, encoders, tables
 from contrastlab.pictures import foreign_networks as foreign
 from contrastlab.support.checksums import with_checksum
 from contrastlab.tables import embed, exchange, results
-from torments.cells import cell, where
+from torments.cells import job, where
 from torments.figures import Figures, Log
 
 STRANGE = (
@@ -72,7 +72,7 @@ class Files:
     """A valid file of each kind in a folder; a method changes one by ``draw``, reads it, and says what it changed."""
 
     def __init__(self, folder: Path) -> None:
-        cell("queue, linear").run(where(folder / "runs"), log=lambda line: None)
+        tables.run(job("queue, linear"), where(folder / "runs"), log=lambda line: None)
         (self.run,) = (path.parent for path in folder.glob("runs/encoders/*/run.json"))
         (self.result,) = folder.glob("runs/cells/*/*/*.json")
         self.root, self.folder = folder / "runs", folder

@@ -28,16 +28,16 @@ from typing import Any
 
 import torch
 
-from contrastlab import data
+from contrastlab import data, papers, tables
 from contrastlab.domains.detection import task as training
 from contrastlab.keys import BankState
 from contrastlab.pictures import fitting
 from contrastlab.support import files
 from contrastlab.tables import report, results
-from contrastlab.tables import run as run_module
+from contrastlab.tables import runs as runs_module
 from contrastlab.tasks import TASKS
 from contrastlab.train import checkpoint, loop
-from torments.cells import CASES, cell, content, difference, where
+from torments.cells import CASES, content, difference, job, where
 from torments.figures import Figures, Log
 
 PHASES = ("loading", "training", "saving", "clustering", "probing", "fine-tuning", "storing", "collecting")
@@ -91,8 +91,8 @@ class Events:
         os.replace = self._around(os.replace)
         torch.nn.modules.module.register_module_forward_pre_hook(self.event)
         for place, name, phase in (
-            (data, "load", "loading"), (run_module, "pretrain", "training"), (checkpoint, "save", "saving"),
-            (BankState, "cluster", "clustering"), (run_module.Run, "store", "storing"), (results, "save", "storing"),
+            (data, "load", "loading"), (runs_module, "pretrain", "training"), (checkpoint, "save", "saving"),
+            (BankState, "cluster", "clustering"), (runs_module.Run, "store", "storing"), (results, "save", "storing"),
             (training, "store", "storing"), (results, "find", "collecting"),
         ):  # fmt: skip
             setattr(place, name, self.during(phase, getattr(place, name)))
@@ -152,13 +152,14 @@ def compute(name: str, folder: Path, events: Events) -> None:
     def often(*given: Any, **named: Any) -> Any:
         return step(*given, **named, checkpoint_every=-1.0)
 
-    run_module.pretrain = events.during("training", often)
+    runs_module.pretrain = events.during("training", often)
     fitting.SAVE_EVERY_S = -1.0
-    each = cell(name)
-    each.run(where(folder), log=lambda line: None)
+    each = job(name)
+    tables.run(each, where(folder), log=lambda line: None)
     found = results.find(folder)
-    if each.column.data in each.plan.columns:  # a column made for a case is in no printed table
-        report.table(each.plan, found, each.column.data, "smoke")
+    plan = papers.plan(*CASES[name].table)
+    if each.data in plan.columns:  # a column made for a case is in no printed table
+        report.table(plan, found, each.data, "smoke")
 
 
 def forked(work: Callable[[], None], stop_after: float | None = None) -> int:

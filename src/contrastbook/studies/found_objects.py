@@ -21,8 +21,8 @@ from contrastlab.domains.detection.definitions import Detection
 from contrastlab.domains.detection.network import Kind
 from contrastlab.support import shipped
 from contrastlab.support.errors import MissingDataError, NotApplicableError
-from contrastlab.tables.cells import Cell
 from contrastlab.tables.execution import Execution
+from contrastlab.tables.job import Job, expand, pretrained
 
 ROWS = ("ours/random", "ring/moco", "ours/supervised")
 """Encoders that are set side by side: as initialised, contrastive, and trained with labels."""
@@ -30,16 +30,16 @@ ROWS = ("ours/random", "ring/moco", "ours/supervised")
 PICTURES, BEST = 3, 12  # test pictures that are looked at, and detections with the highest scores in each
 
 
-def _cells(column: str, dataset: str, profile: str, rows: Sequence[str]) -> tuple[list[Cell], dict[str, Any]]:
-    """The cells of the rows, and the configuration of a study of them."""
+def _jobs(column: str, dataset: str, profile: str, rows: Sequence[str]) -> tuple[list[Job], dict[str, Any]]:
+    """The jobs of the rows, and the configuration of a study of them."""
     plan = papers.plan("ring", 4)
     chosen = plan.select(dataset, column)[column]
     if chosen.task not in ("boxes", "masks", "keypoints"):
         raise NotApplicableError(f"{column} is a column of {chosen.task}, which finds no objects")
-    cells = [Cell(plan, column, chosen, row, 0, profile) for row in rows]
+    jobs = expand(plan, dataset, rows, [0], profile, column)
     setups = {row: plan.setup(chosen, row, profile) for row in rows}
     config = {"column": column, "data": dataset, "on": chosen.on, "rows": setups, "pictures": PICTURES, "best": BEST}
-    return cells, config
+    return jobs, config
 
 
 def study(
@@ -51,11 +51,11 @@ def study(
 
     ``column``: of ring Table 4, one on annotated pictures. ``found`` in a row is JSON of a detection in COCO's form.
     """
-    cells, config = _cells(column, dataset, profile, rows)
+    jobs, config = _jobs(column, dataset, profile, rows)
 
     def run() -> list[Row]:
         execution = Execution(data_root=data_root, out_dir=out_dir, read_also=read_also)
-        return [row for cell in cells for row in _rows(cell, execution)]
+        return [row for job in jobs for row in _rows(job, execution)]
 
     return measure("found_objects", profile, config, run, out_dir=out_dir, read_also=read_also)
 
@@ -66,19 +66,19 @@ def at_hand(
     """Those of some studies that are stored, with their test pictures, where these are there."""
     made = []
     for column, dataset, profile in wanted:
-        config = _cells(column, dataset, profile, ROWS)[1]
+        config = _jobs(column, dataset, profile, ROWS)[1]
         with suppress(MissingDataError):
             if known := stored("found_objects", profile, config, roots):
                 made.append((known, data.load(config["on"], data_root).test))
     return made
 
 
-def _rows(cell: Cell, execution: Execution) -> list[Row]:
+def _rows(job: Job, execution: Execution) -> list[Row]:
     torch.set_num_threads(1)
-    on, kind, task = cell.data(execution)[1], cast(Kind, cell.column.task), cast("Detection", cell.task)
-    run, trained = cell.pretrained(execution)
+    on, kind, task = job.load(execution)[1], cast(Kind, job.task_name), cast("Detection", job.task)
+    run, trained = pretrained(job, execution)
     device = execution.fabric().device
-    model, test = training.trained_detector(task, trained.encoders, cell.setting(run, on, device=device))
+    model, test = training.trained_detector(task, trained.encoders, job.setting(run, on, device=device))
     shown = test.subset(range(min(PICTURES, len(test))))
     every = training.predict(model, shown, kind, device=device)
     names = {category["id"]: str(category["name"]) for category in shown.annotations.categories}
@@ -86,7 +86,7 @@ def _rows(cell: Cell, execution: Execution) -> list[Row]:
     for number, image in enumerate(shown.ids):
         mine = sorted((each for each in every if each["image_id"] == image), key=lambda each: -each["score"])
         for each in mine[:BEST]:
-            row: Row = {"method": cell.method, "picture": number, "score": float(each["score"])}
+            row: Row = {"method": job.method, "picture": number, "score": float(each["score"])}
             rows.append(row | {"label": names[each["category_id"]], "found": json.dumps(_short(each))})
     return rows
 

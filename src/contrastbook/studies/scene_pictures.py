@@ -18,8 +18,8 @@ from contrastlab import papers
 from contrastlab.domains.scenes.task import predict, segment, stream_of
 from contrastlab.support import shipped
 from contrastlab.support.errors import CorruptFileError
-from contrastlab.tables.cells import Cell
 from contrastlab.tables.execution import Execution
+from contrastlab.tables.job import Job, expand, pretrained
 
 ROWS: Mapping[str, str] = {
     "random": "cmc/scenes_random", "CMC, 4 views": "cmc/core_4", "supervised": "cmc/scenes_supervised",
@@ -43,14 +43,14 @@ def unpack(text: str, shape: Sequence[int]) -> Tensor:
         raise CorruptFileError(f"stored classes are not of shape {tuple(shape)}: {error}") from error
 
 
-def _cells(dataset: str, profile: str) -> dict[str, Cell]:
+def _jobs(dataset: str, profile: str) -> dict[str, Job]:
     plan = papers.plan("cmc", 3)
-    column = next(c for c in plan.select(dataset).values() if c.metric == "miou_L")
-    return {label: Cell(plan, "", column, row, 0, profile) for label, row in ROWS.items()}
+    column = next(name for name, column in plan.select(dataset).items() if column.metric == "miou_L")
+    return dict(zip(ROWS, expand(plan, dataset, ROWS.values(), [0], profile, column), strict=True))
 
 
 def _config(dataset: str, profile: str) -> dict[str, Any]:
-    rows = {label: cell.setup for label, cell in _cells(dataset, profile).items()}
+    rows = {label: job.setup for label, job in _jobs(dataset, profile).items()}
     return {"dataset": dataset, "scenes": SCENES, "rows": rows}
 
 
@@ -68,11 +68,11 @@ def study(
 
     def run() -> list[Row]:
         execution, rows = Execution(data_root=data_root, out_dir=out_dir), list[Row]()
-        for label, cell in _cells(dataset, profile).items():
-            splits = cell.data(execution)[0]
-            task_run, trained = cell.pretrained(execution)
-            setting = cell.setting(task_run, splits)
-            model = segment(stream_of(trained.encoders, setting, "L"), "L", setting, cell.settings.segmentation)
+        for label, job in _jobs(dataset, profile).items():
+            splits = job.load(execution)[0]
+            task_run, trained = pretrained(job, execution)
+            setting = job.setting(task_run, splits)
+            model = segment(stream_of(trained.encoders, setting, "L"), "L", setting, job.settings.segmentation)
             predicted, truth = predict(model, "L", setting, splits.test.subset(torch.arange(SCENES)))
             right = float((predicted == truth)[truth >= 0].double().mean())
             rows.append({"row": label, "classes": pack(predicted), "pixels right": 100 * right})

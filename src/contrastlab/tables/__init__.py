@@ -7,33 +7,35 @@ from typing import TYPE_CHECKING, Any
 from contrastlab.support import doors
 
 if TYPE_CHECKING:
-    from contrastlab.tables.cells import Cell, first_process
-    from contrastlab.tables.execution import Execution, parse_devices
+    from contrastlab.tables.execution import Execution, first_process, parse_devices
     from contrastlab.tables.fill import table
+    from contrastlab.tables.job import Job, expand, run
     from contrastlab.tables.pool import Cluster
     from contrastlab.tables.replays import Replay, replay
-    from contrastlab.tables.run import Run, embed
+    from contrastlab.tables.runs import Run, embed
 
 __all__ = [
-    "Cell",
     "Cluster",
     "Execution",
+    "Job",
     "Replay",
     "Run",
     "embed",
+    "expand",
     "first_process",
     "parse_devices",
     "replay",
+    "run",
     "table",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Cell", "first_process"), "contrastlab.tables.cells"),
-    **dict.fromkeys(("Execution", "parse_devices"), "contrastlab.tables.execution"),
+    **dict.fromkeys(("Execution", "first_process", "parse_devices"), "contrastlab.tables.execution"),
+    **dict.fromkeys(("Job", "expand", "run"), "contrastlab.tables.job"),
     "table": "contrastlab.tables.fill",
     "Cluster": "contrastlab.tables.pool",
     **dict.fromkeys(("Replay", "replay"), "contrastlab.tables.replays"),
-    **dict.fromkeys(("Run", "embed"), "contrastlab.tables.run"),
+    **dict.fromkeys(("Run", "embed"), "contrastlab.tables.runs"),
 }
 
 

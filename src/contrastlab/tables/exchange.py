@@ -23,7 +23,7 @@ from contrastlab.support import escape, files, shipped
 from contrastlab.support.errors import NotApplicableError, check, check_name
 from contrastlab.support.seeds import fixed
 from contrastlab.tables import report, results
-from contrastlab.tables.cells import say
+from contrastlab.tables.execution import say
 from contrastlab.tables.foreign import one
 from contrastlab.tables.plan import plan as read_plan
 from contrastlab.tables.profiles import choose_profile

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from contrastlab.pictures.limits import own_path
-from contrastlab.support import shipped
+from contrastlab.support import escape, shipped
 from contrastlab.support.errors import DeviceError, check, check_choice, check_flag, check_integer, is_integer
 from contrastlab.train import Speed
 from contrastlab.train.progress import signals
@@ -37,6 +37,17 @@ _LAUNCHED = (
     "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS",
 )  # fmt: skip
 """Variables by which a launcher tells a process which of several it is."""
+
+
+def first_process() -> bool:
+    """Whether this is the process that speaks, under torchrun and Fabric's launcher, too."""
+    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
+
+
+def say(line: str) -> None:
+    """Print a line of progress, once however many processes there are."""
+    if first_process():
+        print(escape.line(line), flush=True)
 
 
 def parse_devices(devices: int | str) -> int | str:

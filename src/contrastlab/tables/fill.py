@@ -13,14 +13,13 @@ from contrastlab import data, methods
 from contrastlab.recipe import Recipe
 from contrastlab.support.errors import MissingDataError, MissingExtraError, NotApplicableError, check_name, reject
 from contrastlab.tables import pool, report
-from contrastlab.tables.cells import Cell, say
-from contrastlab.tables.execution import Execution
+from contrastlab.tables.execution import Execution, say
+from contrastlab.tables.job import Answer, Job, expand, refusal, stored, with_metric
 from contrastlab.tables.plan import REFERENCES, TablePlan
 from contrastlab.tables.plan import plan as read_plan
 from contrastlab.tables.profiles import PROFILE_VARIABLE, choose_profile, is_paper
 from contrastlab.tables.published import parse_seeds
 from contrastlab.tables.report import Report, Unavailable
-from contrastlab.tables.results import Result
 from contrastlab.train.loop import Log
 from contrastlab.views import Split
 
@@ -30,14 +29,6 @@ def references(names: Iterable[str], profile: str) -> list[str]:
     colours = any(isinstance(methods.get(name).views, Split) for name in names)
     random, random_lab, supervised = REFERENCES
     return [random] + [random_lab] * colours + [supervised] * (not is_paper(profile))
-
-
-def cells(
-    plan: TablePlan, dataset: str, rows: Sequence[str], seeds: Sequence[int], profile: str, columns: str = "all"
-) -> list[Cell]:
-    """Every cell of some rows, seed after seed."""
-    chosen = plan.select(dataset, columns).items()
-    return [Cell(plan, name, column, row, seed, profile) for seed in seeds for row in rows for name, column in chosen]
 
 
 def table(
@@ -81,66 +72,63 @@ def table(
     if references_too and plan.references:
         names = tuple(dict.fromkeys((*names, *references(names, chosen))))
     where = Execution(**execution)
-    every = cells(plan, dataset, names, parse_seeds(seeds), chosen, columns)
+    every = expand(plan, dataset, names, parse_seeds(seeds), chosen, columns)
     workers = 1 if own else pool.workers(jobs, where, len(every))
     known, missing = look_up(every, where, log)
     announce(plan, dataset, every, missing, profile, where, workers, log)
-    known |= pool.run(missing, where, workers=workers, cluster=cluster, log=log)
+    known |= pool.run_all(missing, where, workers=workers, cluster=cluster, log=log)
     reports = []
-    for name in dict.fromkeys(cell.name for cell in every):
-        mine = [known[cell] for cell in every if cell.name == name and cell in known]
+    for name in dict.fromkeys(job.column for job in every):
+        mine = [known[job] for job in every if job.column == name and job in known]
         reports.append(report.table(plan, mine, dataset, chosen, column=name))
     return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
 
 
-def look_up(
-    every: Sequence[Cell], execution: Execution, log: Log
-) -> tuple[dict[Cell, Result | Unavailable], list[Cell]]:
-    """What is stored or cannot be, and the cells that are left to run."""
-    known: dict[Cell, Result | Unavailable] = {}
-    lacking: dict[str, list[str]] = {}
-    for on in dict.fromkeys(cell.column.on for cell in every):
-        mine = [cell for cell in every if cell.column.on == on]
+def look_up(every: Sequence[Job], execution: Execution, log: Log) -> tuple[dict[Job, Answer], list[Job]]:
+    """What is stored or cannot be, and the jobs that are left to run."""
+    known: dict[Job, Answer] = {}
+    reasons: dict[str, list[str]] = {}  # why something cannot be, and of what
+    for on in dict.fromkeys(job.on for job in every):
+        mine = [job for job in every if job.on == on]
         try:
-            splits = mine[0].data(execution)
+            splits = mine[0].load(execution)
         except NotApplicableError as reason:
-            known |= {cell: Unavailable(cell.method, str(reason)) for cell in mine}
-            lacking.setdefault(f"n/a: {reason}", []).extend(cell.method for cell in mine)
+            known |= {job: Unavailable(job.method, str(reason)) for job in mine}
+            reasons.setdefault(f"n/a: {reason}", []).extend(job.method for job in mine)
             continue
         except (MissingDataError, MissingExtraError) as error:
-            data.load(mine[0].column.data, execution.data_root)  # without data to pre-train on, nothing can be run
+            data.load(mine[0].data, execution.data_root)  # without data to pre-train on, nothing can be run
             lacks = "data" if isinstance(error, MissingDataError) else "a package"
             # Notebooks and reports are passed on; the folders of the machine that made them are not.
             why = f"needs {lacks}: {error}".replace(str(data.data_root(execution.data_root)), "CONTRASTLAB_DATA")
-            known |= {cell: Unavailable(cell.method, why) for cell in mine}
-            lacking.setdefault(why, []).append(on)
+            known |= {job: Unavailable(job.method, why) for job in mine}
+            reasons.setdefault(why, []).append(on)
             continue
-        for cell in mine:
-            try:
-                cell.check(splits)
-                stored = cell.stored(execution, splits) if execution.resume else None
-            except NotApplicableError as reason:
-                known[cell] = Unavailable(cell.method, str(reason))
-                lacking.setdefault(f"n/a: {reason}", []).append(cell.method)
-            else:
-                if stored is not None and cell.column.metric in stored.metrics:
-                    known[cell] = stored
-    for why, names in lacking.items():  # each said once
+        for job in mine:
+            refused = refusal(job, splits)
+            if refused is not None:
+                known[job] = refused
+                reasons.setdefault(f"n/a: {refused.reason}", []).append(job.method)
+                continue
+            result = stored(job, execution, splits)
+            if result is not None:
+                known[job] = with_metric(job, result)
+    for why, names in reasons.items():  # each said once
         log(f"[{', '.join(dict.fromkeys(names))}] {why}")
-    return known, [cell for cell in every if cell not in known]
+    return known, [job for job in every if job not in known]
 
 
 def announce(
-    plan: TablePlan, dataset: str, every: Sequence[Cell], missing: Sequence[Cell], wanted: str, execution: Execution,
+    plan: TablePlan, dataset: str, every: Sequence[Job], missing: Sequence[Job], wanted: str, execution: Execution,
     workers: int, log: Log,
 ) -> None:  # fmt: skip
     """Say what will be run, on what, what is stored already, and how to choose otherwise."""
-    profile, seeds = every[0].profile, dict.fromkeys(str(cell.seed) for cell in every)
+    profile, seeds = every[0].profile, dict.fromkeys(str(job.seed) for job in every)
     reason = "a GPU here" if torch.cuda.is_available() else "no GPU here"
     reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else reason
     why = f" (auto: {reason})" if wanted == "auto" else ""
     log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
-    own = data.load(every[0].column.data, execution.data_root)
+    own = data.load(every[0].data, execution.data_root)
     log(f"data: {own.note or own.name}")
     at_once = f", {workers} at a time" if workers > 1 and len(missing) > 1 else ""
     log(f"{len(every) - len(missing)} of {len(every)} cells need no run; {len(missing)} to run{at_once}")

@@ -18,8 +18,7 @@ from torch import nn
 
 from contrastlab.support import escape, files, shipped
 from contrastlab.support.errors import ContrastLabError, check, check_name, unknown
-from contrastlab.tables import report, results
-from contrastlab.tables.cells import Cell
+from contrastlab.tables import job, report, results
 from contrastlab.tables.execution import Execution
 from contrastlab.tables.fill import table
 from contrastlab.tables.plan import REFERENCES, TablePlan
@@ -27,7 +26,7 @@ from contrastlab.tables.plan import plan as read_plan
 from contrastlab.tables.profiles import choose_profile
 from contrastlab.tables.published import catalogue, parse_seeds, published, tables
 from contrastlab.tables.results import Result
-from contrastlab.tables.run import Run
+from contrastlab.tables.runs import Run
 
 Made = report.Report | report.Reports
 
@@ -151,9 +150,8 @@ class Notebook(Study):
     def pretrained(self, row: str) -> tuple[Run, nn.ModuleList]:
         """The run behind a row of the first table with the first seed, and its encoders."""
         plan = self.plan()
-        name, column = next(iter(plan.select(self.dataset).items()))
-        cell = Cell(plan, name, column, plan.resolve(row), self.seeds[0], self.profile)
-        run, trained = cell.pretrained(Execution(**self.execution))
+        first, *_ = job.expand(plan, self.dataset, [plan.resolve(row)], self.seeds[:1], self.profile)
+        run, trained = job.pretrained(first, Execution(**self.execution))
         return run, trained.encoders
 
     def check(self) -> None:

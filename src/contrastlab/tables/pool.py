@@ -1,4 +1,4 @@
-"""Many cells at a time: processes of one thread each on this machine, or jobs of a cluster.
+"""Many jobs at a time: in processes of one thread each on this machine, or on a cluster.
 
 One process at a time writes a run, so tables started side by side share runs. Every process stops in good order on
 SIGTERM and can be resumed.
@@ -26,11 +26,9 @@ import torch
 from tqdm.auto import tqdm
 
 from contrastlab.support.errors import ContrastLabError, DeviceError, check_choice, import_extra, is_integer, reject
-from contrastlab.tables.cells import Cell
 from contrastlab.tables.execution import Execution, end_after
-from contrastlab.tables.report import Unavailable
-from contrastlab.tables.results import Result
-from contrastlab.tables.run import BusyError
+from contrastlab.tables.job import Answer, Job, run
+from contrastlab.tables.runs import BusyError
 from contrastlab.train import Speed
 from contrastlab.train.loop import Log
 from contrastlab.train.progress import signals
@@ -41,12 +39,10 @@ LAST_STEP_S = 60.0
 
 LEAST_FILES = 256
 
-Answer = Result | Unavailable
-
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that takes one job for each missing cell, through ``submitit``, which writes its jobs as pickles.
+    """A cluster that takes the jobs that are left to run, through ``submitit``, which writes them as pickles.
 
     ``options`` are those of submitit's executor, such as ``slurm_partition``, ``gpus_per_node`` and ``cpus_per_task``
     (by default a core for each process that decodes and one more); SLURM needs ``timeout_min``.
@@ -79,10 +75,10 @@ def workers(jobs: int | str, execution: Execution, count: int) -> int:
     return max(1, min(int(wanted), count)) if execution.one_process else 1
 
 
-def run(
-    missing: Sequence[Cell], execution: Execution, *, workers: int, cluster: Cluster | None = None, log: Log
-) -> dict[Cell, Answer]:
-    """Run cells, some at a time, those of one run by one process; where one fails, the others stop in good order."""
+def run_all(
+    missing: Sequence[Job], execution: Execution, *, workers: int, cluster: Cluster | None = None, log: Log
+) -> dict[Job, Answer]:
+    """Run jobs, some at a time, those of one run by one process; where one fails, the others stop in good order."""
     if not execution.one_process:
         if cluster is not None:
             devices = f"{execution.devices} on {execution.num_nodes} machines"
@@ -91,21 +87,28 @@ def run(
             missing = execution.fabric().broadcast(list(missing))
     if not missing:
         return {}
-    groups: dict[tuple[str, int, str], list[Cell]] = {}
-    for cell in missing:
-        groups.setdefault((cell.method, cell.seed, cell.column.data), []).append(cell)
+    groups: dict[tuple[str, int, str], list[Job]] = {}
+    for job in missing:
+        groups.setdefault((job.method, job.seed, job.data), []).append(job)
     if cluster is not None:
         return _submit(list(groups.values()), execution, cluster, log)
     if workers > 1 and len(groups) > 1:
         return _local(list(groups.values()), execution, min(workers, len(groups)), log)
-    done: dict[Cell, Answer] = {}
-    for cell in missing:
+    return _one_by_one(missing, execution, log)
+
+
+def _one_by_one(missing: Sequence[Job], execution: Execution, log: Log) -> dict[Job, Answer]:
+    done: dict[Job, Answer] = {}
+    for job in missing:
         with suppress(BusyError):  # what another process computes comes last
-            done[cell] = cell.run(execution, wait=False, log=log)
-    return done | {cell: cell.run(execution, log=log) for cell in missing if cell not in done}
+            done[job] = run(job, execution, wait=False, log=log)
+    for job in missing:
+        if job not in done:
+            done[job] = run(job, execution, log=log)
+    return done
 
 
-def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log) -> dict[Cell, Answer]:  # noqa: C901
+def _local(groups: list[list[Job]], execution: Execution, count: int, log: Log) -> dict[Job, Answer]:  # noqa: C901
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= files < LEAST_FILES:  # a worker that may open no more ends without a word
         raise reject("jobs", count, f"1 where at most {files} files may be open (ulimit -n), not {LEAST_FILES}")
@@ -121,12 +124,12 @@ def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log)
     for number in range(count):
         numbers.put(number)
     state = lines, numbers, execution, visible_devices(execution), stopping
-    done: dict[Cell, Answer] = {}
+    done: dict[Job, Answer] = {}
     with (
         _progress(lines, sum(map(len, groups)), count, log) as finished,
         ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=state) as pool,
     ):
-        pending: dict[Future[list[Answer] | None], list[Cell]] = {}
+        pending: dict[Future[list[Answer] | None], list[Job]] = {}
         try:
             for group in groups:
                 pending[pool.submit(_work, group, False)] = group
@@ -194,16 +197,16 @@ def _begin(lines: Any, numbers: Any, execution: Execution, devices: Sequence[str
         end_after(parent.join, LAST_STEP_S)
 
 
-def _work(cells: Sequence[Cell], wait: bool) -> list[Answer] | None:
-    """The cells of one run, or ``None`` where another process computes it."""
+def _work(group: Sequence[Job], wait: bool) -> list[Answer] | None:
+    """The jobs of one run, or ``None`` where another process computes it."""
 
     def log(line: str) -> None:
         _STATE["lines"].put((_STATE["number"], line))
 
-    if _STATE.get("stopped"):  # cells that were handed out before the stop
+    if _STATE.get("stopped"):  # jobs that were handed out before the stop
         raise _Stopped
     try:
-        return [cell.run(_STATE["execution"], wait=wait, log=log) for cell in cells]
+        return [run(job, _STATE["execution"], wait=wait, log=log) for job in group]
     except BusyError:
         return None
     except KeyboardInterrupt as stop:
@@ -251,7 +254,7 @@ def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable
             bar.close()
 
 
-def _submit(groups: list[list[Cell]], execution: Execution, cluster: Cluster, log: Log) -> dict[Cell, Answer]:
+def _submit(groups: list[list[Job]], execution: Execution, cluster: Cluster, log: Log) -> dict[Job, Answer]:
     submitit = import_extra("submitit", "cluster")
     folder = Path(execution.out_dir) / "cluster"
     try:
@@ -261,21 +264,21 @@ def _submit(groups: list[list[Cell]], execution: Execution, cluster: Cluster, lo
     except (RuntimeError, AssertionError, TypeError, NameError) as error:
         asked = f"cluster={cluster.name!r} with {dict(cluster.options)!r}"
         raise DeviceError(f"{asked} cannot be used here: {error}") from error
-    jobs = [executor.submit(Job(), group, execution) for group in groups]
-    log(f"{len(jobs)} jobs handed to {cluster.name}; their logs are in {folder}")
-    done: dict[Cell, Answer] = {}
-    for group, job in zip(groups, jobs, strict=True) if cluster.wait else ():
-        done |= dict(zip(group, job.result(), strict=True))
+    submitted = [executor.submit(ClusterJob(), group, execution) for group in groups]
+    log(f"{len(submitted)} jobs handed to {cluster.name}; their logs are in {folder}")
+    done: dict[Job, Answer] = {}
+    for group, handed in zip(groups, submitted, strict=True) if cluster.wait else ():
+        done |= dict(zip(group, handed.result(), strict=True))
         log(f"{len(done)} of {sum(map(len, groups))} cells done")
     return done
 
 
-class Job:
-    """The cells of one run on a cluster; what its time limit cuts off is queued again and resumed."""
+class ClusterJob:
+    """The jobs of one run on a cluster; what its time limit cuts off is queued again and resumed."""
 
-    def __call__(self, cells: Sequence[Cell], execution: Execution) -> list[Answer]:  # noqa: D102
-        return [cell.run(execution, log=print) for cell in cells]
+    def __call__(self, group: Sequence[Job], execution: Execution) -> list[Answer]:  # noqa: D102
+        return [run(job, execution, log=print) for job in group]
 
-    def checkpoint(self, cells: Sequence[Cell], execution: Execution) -> Any:
+    def checkpoint(self, group: Sequence[Job], execution: Execution) -> Any:
         """What submitit queues in place of a job that was cut off."""
-        return import_extra("submitit", "cluster").helpers.DelayedSubmission(self, cells, execution)
+        return import_extra("submitit", "cluster").helpers.DelayedSubmission(self, group, execution)

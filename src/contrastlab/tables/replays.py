@@ -11,15 +11,12 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from contrastlab import tasks
+from contrastlab import methods, tasks
 from contrastlab.settings import Settings
 from contrastlab.support import files, shipped
 from contrastlab.support.errors import NotApplicableError, check
-from contrastlab.tables.cells import Cell
 from contrastlab.tables.execution import Execution
-from contrastlab.tables.plan import Column
-from contrastlab.tables.plan import plan as read_plan
-from contrastlab.tables.published import parse_target
+from contrastlab.tables.job import Job, run
 from contrastlab.tables.results import Result
 
 SPREAD = "replays.json"
@@ -72,8 +69,8 @@ def _decisive(result: Result) -> dict[str, str | int | None]:
 def spread() -> float:
     """Standard deviation, in points, of a cell's number over machines: pooled over the cells of :data:`SPREAD`."""
     values: dict[str, list[float]] = {}
-    for run in files.read_record(shipped.folder("results") / SPREAD)["runs"]:
-        values.setdefault(run["cell"], []).append(run["value"])
+    for measured in files.read_record(shipped.folder("results") / SPREAD)["runs"]:
+        values.setdefault(measured["cell"], []).append(measured["value"])
     return math.sqrt(statistics.fmean(statistics.variance(each) for each in values.values()))
 
 
@@ -99,20 +96,24 @@ def replay(
         for result in ordered:
             if time.monotonic() + seconds(result) > ends:
                 return
-            cell = cell_of(result)
-            again = cell.run(execution, log=lambda line: None)
+            job = job_of(result)
+            again = run(job, execution, log=lambda line: None)
             if not isinstance(again, Result):
                 raise NotApplicableError(f"{result.method} on {result.dataset}: {again.reason}")
-            yield Replay(result, again, cell.column.metric)
+            yield Replay(result, again, job.metric)
 
 
-def cell_of(result: Result) -> Cell:
-    """The cell of its table that a result fills, with the settings that are stored with it."""
-    plan = read_plan(*parse_target(result.table)).with_rows([result.method])
-    metric = next(metric for metric in result.metrics if tasks.task_of(metric) == result.task)
-    column = Column(data=result.dataset, metric=metric, on=result.on)  # of one that the table lacks, as book pages ask
-    asked = {(c.task, c.on): (name, c) for name, c in plan.select(result.dataset).items() if c.metric in result.metrics}
-    name, column = asked.get((result.task, result.on), (result.dataset, column))
-    changes = {RENAMED.get(name, name): value for name, value in result.settings.get("overrides", {}).items()}
-    given = Settings.model_validate({**result.settings, "overrides": changes})
-    return Cell(plan, name, column, result.method, result.seed, result.profile, given)
+def job_of(result: Result) -> Job:
+    """The job that a result is of, with the settings that are stored with it."""
+    overrides = result.settings.get("overrides", {})
+    renamed = {RENAMED.get(name, name): value for name, value in overrides.items()}
+    return Job(
+        recipe=methods.get(result.method),
+        settings=Settings.model_validate({**result.settings, "overrides": renamed}),
+        data=result.dataset,
+        seed=result.seed,
+        metric=next(metric for metric in result.metrics if tasks.task_of(metric) == result.task),
+        on=result.on,
+        profile=result.profile,
+        table=result.table,
+    )

@@ -1,0 +1,283 @@
+"""A job: what decides one number of a table, and what turns it into a stored result."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from contrastlab import data, keys, methods, tasks
+from contrastlab.pictures.domain import modality
+from contrastlab.pictures.items import Splits, fingerprint
+from contrastlab.pictures.loading import decoders
+from contrastlab.recipe import Recipe
+from contrastlab.settings import Settings
+from contrastlab.support import files
+from contrastlab.support.errors import NotApplicableError
+from contrastlab.support.seeds import derive
+from contrastlab.tables import results
+from contrastlab.tables.execution import Execution, say
+from contrastlab.tables.plan import TablePlan
+from contrastlab.tables.profiles import is_paper
+from contrastlab.tables.report import Unavailable
+from contrastlab.tables.results import Result
+from contrastlab.tables.runs import Run
+from contrastlab.train import Speed, Trained
+from contrastlab.train.loop import Log
+from contrastlab.train.schedule import precision
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+Answer = Result | Unavailable
+"""What comes of a job: a result, or why there is none."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One number: a recipe trained with settings on data with a seed, and a metric of its encoders.
+
+    A job fills one cell of a table for one seed. :func:`expand` makes the jobs of a published table. A job of your own
+    needs no table.
+
+    Args:
+        recipe: the method, before the settings override fields of its parts.
+        settings: of training and of the task.
+        data: name of the pre-training data, as :func:`contrastlab.data.load` takes it.
+        seed: of everything that is drawn.
+        metric: name of a metric in :mod:`contrastlab.tasks`; it decides the task.
+        on: name of the data that the task scores on; empty: those of pre-training.
+        profile: that the result carries.
+        table: that the result carries, such as ``ring/table1``.
+        column: of the table.
+    """
+
+    recipe: Recipe
+    settings: Settings = field(hash=False)
+    data: str
+    seed: int = 0
+    metric: str = "linear"
+    on: str = ""
+    profile: str = "own"
+    table: str = "own"
+    column: str = ""
+
+    @property
+    def method(self) -> str:
+        """Full name of the recipe."""
+        return self.recipe.name
+
+    @cached_property
+    def effective_recipe(self) -> Recipe:
+        """The recipe with the overrides of the settings."""
+        return self.recipe.override(self.settings.overrides)
+
+    @property
+    def task_name(self) -> str:
+        """The task that gives the metric."""
+        return tasks.task_of(self.metric)
+
+    @property
+    def task(self) -> tasks.Task:
+        """What is asked of the encoders."""
+        return tasks.get(self.task_name, self.settings)
+
+    @cached_property
+    def setup(self) -> str:
+        """Hash of what decides the number beside data and seed; see :func:`contrastlab.tables.results.setup`."""
+        settings = self.settings.model_dump(mode="json")
+        return results.setup(self.effective_recipe.describe(), settings, self.task.name, self.task.identity())
+
+    def load(self, execution: Execution) -> tuple[Splits, Splits]:
+        """Pre-training data, and the data the task scores on; the same object where they are the same."""
+        own = data.load(self.data, execution.data_root)
+        if not self.on:
+            return own, own
+        return own, data.load(self.on, execution.data_root)
+
+    def hash(self, splits: tuple[Splits, Splits]) -> str:
+        """Hash of what decides the number beside the seed, for data as :meth:`load` gives them."""
+        return results.whole_hash(self.setup, data_hash(*splits), self.effective_recipe.describe(), keys.world()[1])
+
+    def check(self, splits: tuple[Splits, Splits]) -> None:
+        """Refuse data that the recipe cannot see, or the task cannot be scored on, with a ``NotApplicableError``."""
+        own, on = splits
+        self.effective_recipe.views.channels(own.pretrain.channels)
+        self.task.check(on)
+        if self.effective_recipe.keys is None:
+            return
+        size, images = self.settings.batch_size, len(own.pretrain)
+        if size > min(images, self.settings.train_images or images):
+            batches = f"profile {self.profile} trains with batches of {size}"
+            raise NotApplicableError(f"{batches}, and {self.data} has {images} images")
+
+    def run_of(self, own: Splits, execution: Execution) -> Run:
+        """The run whose encoders are scored; jobs that differ in their task alone share it."""
+        return Run(self.effective_recipe, self.settings, own, self.seed, execution.out_dir)
+
+    def setting(
+        self, run: Run, on: Splits, *, device: torch.device | str = "cpu", log: Log = lambda line: None
+    ) -> tasks.Setting:
+        """What the task is given beside the encoders; what it trains itself is kept beside them."""
+        decisive = {"task": self.task.identity(), "data": data_hash(run.data, on), "seed": self.seed}
+        return tasks.Setting(
+            views=run.recipe.views,
+            augmentation=modality(on.train).augmentation(run.settings),
+            data=on,
+            seed=derive(self.seed, "probe") % 2**31,
+            device=device,
+            log=log,
+            folder=run.folder / f"{self.task.name}-{results.digest(decisive)[:16]}",
+        )
+
+    def text(self, result: Result) -> str:
+        """``transfer accuracy on digits 61.20 percent``; without the data where they are those of pre-training."""
+        metric = tasks.metric(self.metric)
+        value = result.metrics.get(metric.name)
+        label = f"{metric.label} on {self.on}" if self.on else metric.label
+        number = "n/a" if value is None else f"{value:.2f} {metric.unit}"
+        return f"{label} {number}"
+
+
+def expand(
+    plan: TablePlan, dataset: str, rows: Iterable[str], seeds: Iterable[int], profile: str, columns: str = "all"
+) -> list[Job]:
+    """The jobs of some rows of a published table (full names), seed after seed."""
+    chosen = plan.select(dataset, columns)
+    rows = tuple(rows)
+    return [
+        Job(
+            recipe=methods.get(row),
+            settings=plan.settings(column.data, row, profile, column),
+            data=column.data,
+            seed=seed,
+            metric=column.metric,
+            on=column.on,
+            profile=profile,
+            table=plan.name,
+            column=name,
+        )
+        for seed in seeds
+        for row in rows
+        for name, column in chosen.items()
+    ]
+
+
+def refusal(job: Job, splits: tuple[Splits, Splits]) -> Unavailable | None:
+    """Why the job cannot be run on these data; ``None`` where it can."""
+    try:
+        job.check(splits)
+    except NotApplicableError as reason:
+        return Unavailable(job.method, str(reason))
+    return None
+
+
+def stored(job: Job, execution: Execution, splits: tuple[Splits, Splits]) -> Result | None:
+    """The result in the first folder that has it, computed with today's recipe, settings and data."""
+    if not execution.resume:
+        return None
+    return results.look_up(
+        (execution.out_dir, *execution.read_also),
+        dataset=job.data,
+        profile=job.profile,
+        seed=job.seed,
+        method=job.method,
+        task=job.task_name,
+        hash_=job.hash(splits),
+        on=job.on,
+    )
+
+
+def run(job: Job, execution: Execution | None = None, *, wait: bool = True, log: Log = say) -> Answer:
+    """The result of a job, read or computed and stored, or why there is none.
+
+    One process computes a run at a time. Where another one does, this one waits for it, or raises a ``BusyError`` with
+    ``wait=False``.
+    """
+    execution = execution or Execution()
+    if not is_paper(job.profile) and not torch.cuda.is_available():
+        torch.set_num_threads(1)  # small networks are faster on one, and sums depend on the number
+    splits = job.load(execution)
+    refused = refusal(job, splits)
+    if refused is not None:
+        return refused
+    files.make_folder(Path(execution.out_dir))
+    fabric = execution.fabric(job.settings.precision)
+    training = job.run_of(splits[0], execution)
+    with training.locked(fabric, wait=wait, log=log):
+        # of several processes the first decides: the others may look at files at another moment
+        known = fabric.broadcast(stored(job, execution, splits) if fabric.is_global_zero else None)
+        if known is not None:
+            log(f"[{job.method} seed {job.seed}] stored: {job.text(known)}")
+            return with_metric(job, known)
+        computed: Any = fabric.broadcast(_compute(job, training, splits[1], fabric, execution, log))
+        return with_metric(job, computed)
+
+
+def with_metric(job: Job, answer: Answer) -> Answer:
+    """An answer, which is no result where the metric is not defined on these data."""
+    metric = tasks.metric(job.metric)
+    if isinstance(answer, Unavailable) or metric.name in answer.metrics:
+        return answer
+    return Unavailable(job.method, metric.absent or f"{metric.label} is not defined on these data")
+
+
+def _compute(job: Job, run: Run, on: Splits, fabric: Fabric, execution: Execution, log: Log) -> Answer | None:
+    """Find or make the run, score it, store the result; only the first of several processes has an answer."""
+    clock = results.Clock(fabric.device)
+    data_fingerprint = data_hash(run.data, on)
+    on_own = on is run.data
+    run = run.to(fabric.device)
+    on = run.data if on_own else on.to(fabric.device)
+    try:
+        trained = run.train(
+            fabric, resume=execution.resume, max_minutes=execution.max_minutes, speed=execution.speed, log=log
+        )
+        if not fabric.is_global_zero:
+            return None
+        setting = job.setting(run, on, device=fabric.device, log=log)
+        if not execution.resume and setting.folder is not None:
+            shutil.rmtree(setting.folder, ignore_errors=True)
+        with decoders((execution.speed or Speed()).workers * fabric.world_size):  # this process scores for all
+            measured = job.task.score(trained.encoders, setting)
+    except NotApplicableError as reason:
+        return Unavailable(job.method, str(reason))
+    result = Result(
+        table=job.table,
+        dataset=job.data,
+        on=job.on,
+        method=job.method,
+        seed=job.seed,
+        profile=job.profile,
+        recipe=run.recipe.describe(),
+        curve=trained.history,
+        precision=precision(run.settings.precision, execution.accelerator),
+        provenance=clock.read(
+            data_fingerprint=data_fingerprint,
+            data_note=on.note,
+            images_per_s=trained.images / trained.seconds if trained.seconds else None,
+        ),
+        **job.task.record(measured, setting, run.settings),
+    )
+    results.save(result, execution.out_dir)
+    log(f"[{job.method} seed {job.seed}] {job.text(result)} in {result.provenance.wall_s:.0f} s")
+    return result
+
+
+def pretrained(job: Job, execution: Execution, log: Log = lambda line: None) -> tuple[Run, Trained]:
+    """The run behind a job and its encoders: read, trained, or as initialised."""
+    fabric = execution.fabric(job.settings.precision)
+    run = job.run_of(job.load(execution)[0], execution).to(fabric.device)
+    return run, run.train(fabric, log=log)
+
+
+def data_hash(own: Splits, on: Splits) -> str:
+    """Hash of the data a number comes from."""
+    if on is own:
+        return fingerprint(own)
+    return f"{fingerprint(own)}+{fingerprint(on)}"
