@@ -33,6 +33,7 @@ from contrastlab.methods import Recipe
 from contrastlab.settings import Settings
 from contrastlab.train import Speed, loop
 from contrastlab.train.learner import Learner
+from contrastlab.train.progress import Course
 
 STORED = Path(__file__).parent / "results" / "counts.json"
 META = torch.device("meta")
@@ -196,9 +197,20 @@ def made_loop(recipe: Recipe, settings: Settings, images: int, side: int) -> Any
         setup=lambda network, _: (network, optimiser),
         backward=lambda loss: loss.backward(),
     )
-    order, steps = torch.arange(images), images // settings.batch_size
-    speed = Speed(fused=False, workers=0)
-    run = loop._Loop(recipe, settings, learner, data, None, order, steps, 0, fabric, None, lambda line: None, speed)  # type: ignore[arg-type]
+    course = Course(
+        recipe,
+        settings,
+        seed=0,
+        steps=images // settings.batch_size,
+        rank=0,
+        world=1,
+        device=META,
+        checkpoint=None,
+        images="nothing",
+        fingerprint="",
+    )
+    items = loop._Data.on(META, data, None, torch.arange(images))
+    run = loop._Loop(course, learner, items, fabric, Speed(fused=False, workers=0), lambda line: None)  # type: ignore[arg-type]
     run.learner.train()
     return run
 
@@ -248,7 +260,7 @@ def count(case: Case) -> dict[str, dict[str, int]]:
         stream = run.batches()
         run.train_step(*next(stream))  # the first one estimates offsets
         batch = next(stream)
-        run.step = run.steps * settings.epochs - 1
+        run.progress.step = run.course.all_steps - 1
         follow(run, traffic)
         with traffic:
             run.train_step(*batch)

@@ -13,7 +13,6 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,9 +32,9 @@ from contrastlab.support.errors import (
     NotApplicableError,
     StorageError,
 )
-from contrastlab.train import Speed, Trained, checkpoint, loop, pretrain, progress
+from contrastlab.train import Speed, Trained, checkpoint, journal, loop, pretrain, progress, signals
+from contrastlab.train.journal import bottleneck
 from contrastlab.train.learner import Learner, Step
-from contrastlab.train.progress import bottleneck
 from contrastlab.train.schedule import cpu_fabric, learning_rate, plateau_drops, warnings_only
 from made_runs import equal, generator, quiet, resumed
 
@@ -44,7 +43,7 @@ CLOCK = {"seconds", "images_per_s", "waiting"}
 
 @pytest.fixture(autouse=True)
 def _a_line_for_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(journal, "LINE_EVERY_S", 0.0)
 
 
 def numbers(done: Trained) -> list[dict[str, float]]:
@@ -155,7 +154,7 @@ def stopped_after_one_epoch(recipe, settings, images, folder) -> None:
 
 
 def test_a_second_ctrl_c_interrupts_at_once(pictures, tiny, shrink, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(progress, "SAME_SIGNAL_S", 0.05)
+    monkeypatch.setattr(signals, "SAME_SIGNAL_S", 0.05)
 
     def interrupt(line: str) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -298,9 +297,9 @@ def test_metrics_of_a_resumed_run_hold_every_epoch_once(pictures, tiny, shrink, 
 
 
 def test_a_folder_that_is_deleted_during_a_run_is_named(pictures, tiny, shrink, tmp_path, monkeypatch, capsys) -> None:
-    after = progress.Journal.after_epoch
+    after = journal.Journal.after_epoch
     monkeypatch.setattr(
-        progress.Journal, "after_epoch", lambda self: after(self) or shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        journal.Journal, "after_epoch", lambda self: after(self) or shutil.rmtree(tmp_path / "out", ignore_errors=True)
     )
     with pytest.raises(StorageError, match=f"^{tmp_path}/out/tensorboard/.* was removed while the run wrote there"):
         pretrain(shrink(methods.get("ring/ir")), tiny, pictures(48), folder=tmp_path / "out", log=quiet)
@@ -530,12 +529,13 @@ def test_a_long_epoch_says_how_long_it_will_take(seconds, said, pictures, tiny, 
 
 
 def test_a_bar_is_shown_in_a_terminal_that_no_other_run_writes_to(monkeypatch) -> None:
-    first = SimpleNamespace(recipe=methods.get("ring/ir"), settings=Settings(), epoch=0, first=0, steps=3, rank=0)
-    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
-    assert not progress.bar(first).disable
-    assert progress.bar(SimpleNamespace(**{**vars(first), "rank": 1})).disable
-    monkeypatch.setattr(progress.multiprocessing, "parent_process", object)
-    assert progress.bar(first).disable
+    course = progress.Course(methods.get("ring/ir"), Settings(), 0, 3, 0, 1, torch.device("cpu"), None, "images", "")
+    begun = progress.Progress.begin(course.device)
+    monkeypatch.setattr(journal.sys.stderr, "isatty", lambda: True)
+    assert not journal.bar(course, begun).disable
+    assert journal.bar(replace(course, rank=1), begun).disable
+    monkeypatch.setattr(journal.multiprocessing, "parent_process", object)
+    assert journal.bar(course, begun).disable
     said = {0.0: "compute-bound", 50.0: "compute-bound", 63.1: "data-bound 63 %", 100.0: "data-bound 100 %"}
     assert {waiting: bottleneck(waiting) for waiting in said} == said
 

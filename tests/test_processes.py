@@ -29,7 +29,7 @@ from contrastlab.settings import Settings
 from contrastlab.support.errors import ArgumentError, DeviceError
 from contrastlab.tables import execution, results
 from contrastlab.tables import pool as jobs
-from contrastlab.train import checkpoint, loop, pretrain, progress
+from contrastlab.train import checkpoint, loop, pretrain, saver, signals
 from made_runs import generator, quiet
 
 FEW = {"negatives.k": 5, "keys.size": 21, "negatives.clusters": 3, "negatives.runs": 1}
@@ -133,6 +133,7 @@ def test_no_process_ends_before_the_checkpoint_and_one_that_only_some_see_is_ref
 
 TABLE = """
 import os, shutil, subprocess, sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 import contrastlab.train.loop as loop
@@ -154,11 +155,11 @@ if "LOCAL_RANK" not in os.environ:  # another program computes ring/iring
     other.stdout.readline()
 
 made, score = loop._Loop.__init__, Linear.score
-def watched(self, recipe, settings, *arguments):
-    made(self, recipe, settings.override(epochs=1), *arguments)
+def watched(self, course, *arguments):
+    made(self, replace(course, settings=course.settings.override(epochs=1)), *arguments)
     with (out / f"trained{rank}").open("a") as file:
-        file.write(recipe.name + "\\n")
-    if recipe.name == "ring/moco":
+        file.write(course.recipe.name + "\\n")
+    if course.recipe.name == "ring/moco":
         (out / "free").touch()
 def refused(self, encoders, setting):
     if (out / "trained0").read_text().split()[-1] == "ring/ir":
@@ -344,6 +345,7 @@ def test_checkpoints_that_take_long_to_write_are_further_apart(monkeypatch, tmp_
         clock.now += 1
 
     monkeypatch.setattr(loop, "time", clock)
+    monkeypatch.setattr(saver, "time", clock)
     monkeypatch.setattr(loop._Loop, "train_step", stepped)
     for cost in (0, 5):
 
@@ -360,14 +362,14 @@ def test_checkpoints_that_take_long_to_write_are_further_apart(monkeypatch, tmp_
 
 def test_a_signal_that_a_launcher_repeats_is_one_and_a_later_one_interrupts(monkeypatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
-    with progress.interruptible() as stop:
+    monkeypatch.setattr(signals, "time", clock)
+    with signals.interruptible() as stop:
         assert not stop.is_set()
         signal.raise_signal(signal.SIGTERM)
-        clock.now += progress.SAME_SIGNAL_S / 2
+        clock.now += signals.SAME_SIGNAL_S / 2
         signal.raise_signal(signal.SIGTERM)
         assert stop.is_set()
-        clock.now += progress.SAME_SIGNAL_S
+        clock.now += signals.SAME_SIGNAL_S
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
 

@@ -202,9 +202,9 @@ def test_no_step_waits_for_the_gpu(name, stream, precision, pictures, tiny, shri
     step, read, strict = loop._Loop.train_step, loading.batches, []
 
     def watched(self, *args):
-        with _sync("error" if self.step > 1 else "default"):
+        with _sync("error" if self.progress.step > 1 else "default"):
             step(self, *args)
-        strict.append(self.step > 2)
+        strict.append(self.progress.step > 2)
 
     def reading(*args, **options):
         batches = read(*args, **options)

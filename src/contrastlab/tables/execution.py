@@ -21,8 +21,8 @@ from contrastlab.pictures.limits import own_path
 from contrastlab.support import escape, shipped
 from contrastlab.support.errors import DeviceError, check, check_choice, check_flag, check_integer, is_integer
 from contrastlab.train import Speed
-from contrastlab.train.progress import signals
 from contrastlab.train.schedule import precision, warnings_only
+from contrastlab.train.signals import signals
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

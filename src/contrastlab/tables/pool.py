@@ -31,7 +31,7 @@ from contrastlab.tables.job import Answer, Job, run
 from contrastlab.tables.runs import BusyError
 from contrastlab.train import Speed
 from contrastlab.train.loop import Log
-from contrastlab.train.progress import signals
+from contrastlab.train.signals import signals
 
 JOBS_VARIABLE, VISIBLE = "CONTRASTLAB_JOBS", "CUDA_VISIBLE_DEVICES"
 LAST_STEP_S = 60.0

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from contrastlab import keys
+from contrastlab.pictures.task import Log
 from contrastlab.support import host
+from contrastlab.train.progress import Course, Progress, check_finite
 
-if TYPE_CHECKING:
-    from contrastlab.train.loop import _Loop
-
-QUERIES = 1024  # at most so many of a batch, of all processes together, are looked at
-COSINE, RANK = 0.995, 1.5  # a higher mean cosine, or a lower effective rank, is a collapse
-SPECTRUM_EVERY = 10  # epochs, where singular values in float64 are waited for: on every device but a CPU
+QUERIES = 1024
+"""Queries of a batch, of all processes together, that are looked at, at most."""
+COSINE = 0.995
+"""A higher mean cosine is a collapse."""
+RANK = 1.5
+"""A lower effective rank is a collapse."""
+SPECTRUM_EVERY = 10
+"""Epochs between looks at the singular values where they have to be waited for: on every device but a CPU."""
 
 
 def effective_rank(rows: Tensor) -> float:
@@ -36,16 +39,18 @@ def spread(query: Tensor, positive: Tensor, *, spectrum: bool = True) -> dict[st
     mean of ``q·q′``, and ``effective_rank`` that of the queries; without ``spectrum`` it is taken only where the
     queries have collapsed by their mean cosine.
     """
-    q, pairs = query.double(), len(query) * (len(query) - 1)
+    q = query.double()
+    pairs = len(q) * (len(q) - 1)
     cosines = q @ q.T
-    total = cosines.sum() - cosines.trace()
-    far = torch.logsumexp((4 * cosines - 4).fill_diagonal_(-math.inf).flatten(), 0) - math.log(pairs)
-    near = 2 - 2 * (q * positive.mean(1)).sum(1).mean()
-    alignment, uniformity, cosine = torch.stack([near, far, total / pairs]).tolist()
-    found = {"alignment": alignment, "uniformity": uniformity, "mean_cosine": cosine}
-    if spectrum or cosine > COSINE:
-        found["effective_rank"] = effective_rank(query)
-    return found
+    mean_cosine = (cosines.sum() - cosines.trace()) / pairs
+    log_potentials = (4 * cosines - 4).fill_diagonal_(-math.inf)  # −2 ‖q − q′‖²
+    uniformity = torch.logsumexp(log_potentials.flatten(), 0) - math.log(pairs)
+    alignment = 2 - 2 * (q * positive.mean(1)).sum(1).mean()
+    measured = torch.stack([alignment, uniformity, mean_cosine]).tolist()  # one wait for the device
+    values = dict(zip(("alignment", "uniformity", "mean_cosine"), measured, strict=True))
+    if spectrum or values["mean_cosine"] > COSINE:
+        values["effective_rank"] = effective_rank(query)
+    return values
 
 
 class Watch:
@@ -55,47 +60,60 @@ class Watch:
     after the last step of an epoch, before anything is saved, so that a run that stops there goes on with it.
     """
 
-    def __init__(self, loop: _Loop) -> None:
-        self.loop = loop
+    def __init__(self, course: Course, progress: Progress, log: Log) -> None:
+        self.course, self.progress, self.log = course, progress, log
 
     def after_step(self) -> None:
         """Look at the last batch of an epoch."""
-        loop = self.loop
-        if loop.step % loop.steps == 0 and loop.pairs:
-            loop.check_finite()
-            most = -(-QUERIES // loop.world)
-            each = []
-            for pair in loop.pairs:
-                query, positive = (keys.gather(part[:most]) for part in pair)
-                each.append(spread(query, positive, spectrum=self.takes_spectrum))
-            loop.spread = {"alignment": math.fsum(values["alignment"] for values in each) / len(each)}
-            ranks = [values["effective_rank"] for values in each if "effective_rank" in values]
-            if ranks:
-                loop.spread["effective_rank"] = min(ranks)
-            for name in ("uniformity", "mean_cosine"):
-                loop.spread[name] = max(values[name] for values in each)
+        course, progress = self.course, self.progress
+        if progress.step % course.steps != 0 or not progress.pairs:
+            return
+        check_finite(course, progress)
+        most = math.ceil(QUERIES / course.world)
+        directions = []
+        for query, positive in progress.pairs:
+            queries, positives = keys.gather(query[:most]), keys.gather(positive[:most])
+            directions.append(spread(queries, positives, spectrum=self.takes_spectrum))
+        worst = {"alignment": math.fsum(values["alignment"] for values in directions) / len(directions)}
+        ranks = [values["effective_rank"] for values in directions if "effective_rank" in values]
+        if ranks:
+            worst["effective_rank"] = min(ranks)
+        for name in ("uniformity", "mean_cosine"):
+            worst[name] = max(values[name] for values in directions)
+        progress.spread = worst
 
     @property
     def takes_spectrum(self) -> bool:
         """Whether the effective rank is taken in this epoch: on a CPU in each, else in the first, the last and some."""
-        epoch, last = self.loop.epoch + 1, self.loop.settings.epochs
-        return host.holds(self.loop.device) or epoch in (1, last) or epoch % SPECTRUM_EVERY == 0
+        epoch, last = self.progress.epoch + 1, self.course.settings.epochs
+        return host.holds(self.course.device) or epoch in (1, last) or epoch % SPECTRUM_EVERY == 0
 
     def after_epoch(self) -> None:
-        """Complete the newest row."""
-        loop, row = self.loop, self.loop.history[-1]
-        row.update(loop.spread)
-        # two classes that are told apart lie on one line
-        flat = row.get("effective_rank", RANK) < RANK and not (loop.recipe.keys and loop.recipe.keys.reads_labels)
-        if not (flat or row.get("mean_cosine", 0.0) > COSINE):
+        """Complete the newest row, and say so where the embeddings have collapsed in this epoch."""
+        history = self.progress.history
+        row = history[-1]
+        row.update(self.progress.spread)
+        if not self._collapsed(row):
             return
         row["collapsed"] = 1.0
-        if not any("collapsed" in before for before in loop.history[-2:-1]):
-            s = loop.settings
-            loop.log(
-                f"[{loop.name}] collapsed after epoch {loop.epoch}, {loop.step} steps: the mean cosine of two items is"
-                f" {row['mean_cosine']:.3f}, the effective rank {row['effective_rank']:.1f} of {s.dim}. Likely causes:"
-                f" a learning rate ({s.lr:g}) or weight decay ({s.weight_decay:g}) that is too high, a temperature"
-                f" ({loop.recipe.temperature:g}) that is too high, negatives that are alike or too few"
-                f" ({loop.terms - 1}), views that share too little, or fewer steps than the first spread takes"
-            )
+        before = history[-2:-1]
+        if not any("collapsed" in each for each in before):
+            self.log(self._warning(row))
+
+    def _collapsed(self, row: dict[str, float]) -> bool:
+        if row.get("mean_cosine", 0.0) > COSINE:
+            return True
+        method_keys = self.course.recipe.keys
+        if method_keys is not None and method_keys.reads_labels:
+            return False  # two classes that are told apart lie on one line
+        return row.get("effective_rank", RANK) < RANK
+
+    def _warning(self, row: dict[str, float]) -> str:
+        course, progress, s = self.course, self.progress, self.course.settings
+        return (
+            f"[{course.name}] collapsed after epoch {progress.epoch}, {progress.step} steps: the mean cosine of two"
+            f" items is {row['mean_cosine']:.3f}, the effective rank {row['effective_rank']:.1f} of {s.dim}. Likely"
+            f" causes: a learning rate ({s.lr:g}) or weight decay ({s.weight_decay:g}) that is too high, a temperature"
+            f" ({course.recipe.temperature:g}) that is too high, negatives that are alike or too few"
+            f" ({progress.terms - 1}), views that share too little, or fewer steps than the first spread takes"
+        )
