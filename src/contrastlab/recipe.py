@@ -24,8 +24,12 @@ from contrastlab.support.errors import check_positive, reject
 from contrastlab.views import Augmented, Views
 
 CHOICES: Mapping[str, type[Part]] = {
-    "views": Views, "keys": Keys, "negatives": Negatives, "positives": Positives, "objective": Objective
-}  # fmt: skip
+    "views": Views,
+    "keys": Keys,
+    "negatives": Negatives,
+    "positives": Positives,
+    "objective": Objective,
+}
 """The five choices and the base class of what each is chosen from."""
 
 
@@ -43,10 +47,14 @@ def plain(value: Any) -> Any:
     A dataclass becomes ``{"type": …}`` and those of its fields that differ from their defaults.
     """
     if is_dataclass(value):
-        given = {each.name: (getattr(value, each.name), _default(each)) for each in fields(value)}
-        changed = {name: plain(new) for name, (new, default) in given.items() if new != default}
-        return {"type": type(value).__name__, **changed}
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+        described = {"type": type(value).__name__}
+        for each in fields(value):
+            if getattr(value, each.name) != _default(each):
+                described[each.name] = plain(getattr(value, each.name))
+        return described
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def foreign_code(part: Any) -> str:
@@ -63,6 +71,23 @@ def foreign_code(part: Any) -> str:
     return hashlib.sha256(f"{kind.__module__}.{kind.__qualname__}\n{text}".encode()).hexdigest()[:16]
 
 
+def _paths() -> set[str]:
+    """What may be overridden: ``temperature`` and every ``choice.field``."""
+    paths = {"temperature"}
+    for choice in CHOICES:
+        for kind in types_of(choice).values():
+            paths |= {f"{choice}.{each.name}" for each in fields(kind)}
+    return paths
+
+
+def _split_path(path: str, known: set[str]) -> tuple[str, str, str]:
+    """``negatives.outer.end`` in its three parts, of which the last ones may be empty; refuses what is not known."""
+    choice, name, end = [*path.split(".", 2), "", ""][:3]
+    if path.removesuffix(f".{end}") not in known or end not in ("", "start", "end"):
+        raise errors.unknown("recipe field", path, known)
+    return choice, name, end
+
+
 def _default(of: Field[Any]) -> Any:
     return of.default if of.default_factory is MISSING else of.default_factory()
 
@@ -73,13 +98,16 @@ def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], li
     name = described.get("type", "")
     errors.check_name(f"type of {kind}", name, types)
     known = {each.name for each in fields(types[name])}
-    given = {key: value for key, value in described.items() if key != "type"}
-    for key in sorted(given):
-        errors.check_name(f"field of {name}", key, known)
+    values: dict[str, Any] = {}
     if like is not None:
-        given = {each.name: getattr(like, each.name) for each in fields(like) if each.name in known} | given
-    schedules = {key: build(key, v, {"Linear": Linear}) for key, v in given.items() if isinstance(v, Mapping)}
-    return types[name](**given | schedules)
+        values = {each.name: getattr(like, each.name) for each in fields(like) if each.name in known}
+    for key in sorted(described.keys() - {"type"}):
+        errors.check_name(f"field of {name}", key, known)
+        value = described[key]
+        if isinstance(value, Mapping):
+            value = build(key, value, {"Linear": Linear})
+        values[key] = value
+    return types[name](**values)
 
 
 @dataclass(frozen=True)
@@ -151,29 +179,41 @@ class Recipe(Choices):
         a constant is its own end. A whole part is named by its type, ``{"views": {"type": "Dropout"}}``; it keeps the
         fields of the old part that it has, too.
         """
-        whole = {name: part for name, part in changes.items() if name in CHOICES and isinstance(part, Mapping)}
-        if whole:
-            parts = {name: build(name, part, types_of(name), getattr(self, name)) for name, part in whole.items()}
-            return replace(self, **parts).override({k: value for k, value in changes.items() if k not in whole})
-        kinds = [(name, kind) for name in CHOICES for kind in types_of(name).values()]
-        known = {"temperature", *(f"{name}.{each.name}" for name, kind in kinds for each in fields(kind))}
+        new_parts: dict[str, Any] = {}
+        field_changes: dict[str, Any] = {}
+        for name, value in changes.items():
+            if name in CHOICES and isinstance(value, Mapping):
+                new_parts[name] = build(name, value, types_of(name), getattr(self, name))
+            else:
+                field_changes[name] = value
+        if new_parts:
+            return replace(self, **new_parts).override(field_changes)
+        known = _paths()
         direct: dict[str, Any] = {}
-        nested: dict[str, dict[str, Any]] = {}
-        for path, value in changes.items():
-            choice, attribute, of_schedule = [*path.split(".", 2), "", ""][:3]
-            if path.removesuffix(f".{of_schedule}") not in known or of_schedule not in ("", "start", "end"):
-                raise errors.unknown("recipe field", path, known)
-            if not attribute:
+        by_part: dict[str, dict[str, Any]] = {}
+        for path, value in field_changes.items():
+            choice, name, end = _split_path(path, known)
+            if not name:
                 direct[choice] = value
-                continue
-            part = getattr(self, choice)
-            old = None if part is None else vars(part).get(attribute)
-            if of_schedule and isinstance(old, Linear):
-                nested.setdefault(choice, {})[attribute] = replace(old, **{of_schedule: value})
-            elif old is not None and (not of_schedule or (of_schedule == "end" and isinstance(old, int | float))):
-                nested.setdefault(choice, {})[attribute] = value
+            elif self._has_field(choice, name, end):
+                by_part.setdefault(choice, {})[name] = self._changed(choice, name, end, value)
         # all at once: half of a change may be impossible
-        return replace(self, **direct, **{name: replace(getattr(self, name), **new) for name, new in nested.items()})
+        parts = {choice: replace(getattr(self, choice), **new) for choice, new in by_part.items()}
+        return replace(self, **direct, **parts)
+
+    def _has_field(self, choice: str, name: str, end: str) -> bool:
+        """Whether the recipe's part has a field that is not ``None``, and an ``end`` of it if one is named."""
+        part = getattr(self, choice)
+        old = None if part is None else vars(part).get(name)
+        if end and not isinstance(old, Linear):  # a constant is its own end
+            return end == "end" and isinstance(old, int | float)
+        return old is not None
+
+    def _changed(self, choice: str, name: str, end: str, value: Any) -> Any:
+        old = getattr(getattr(self, choice), name)
+        if end and isinstance(old, Linear):
+            return replace(old, **{end: value})
+        return value
 
     def identity(self) -> dict[str, Any]:
         """All that determines what the method computes, as plain values; of a part of your own also its code."""
@@ -191,10 +231,13 @@ class Recipe(Choices):
         if self.keys is None:
             return r"\text{no training: the encoder as initialised}"
         lines = [
-            rf"\mathcal L(q)&={self.objective.latex}", rf"s_k&=q\cdot k/{self.temperature:g}",
-            *(part.latex.replace("=", "&=", 1) for part in (self.positives, self.negatives)),
-            rf"\text{{keys}}&:\ {self.keys.latex}", rf"\text{{views}}&:\ {self.views.latex}",
-        ]  # fmt: skip
+            rf"\mathcal L(q)&={self.objective.latex}",
+            rf"s_k&=q\cdot k/{self.temperature:g}",
+            self.positives.latex.replace("=", "&=", 1),
+            self.negatives.latex.replace("=", "&=", 1),
+            rf"\text{{keys}}&:\ {self.keys.latex}",
+            rf"\text{{views}}&:\ {self.views.latex}",
+        ]
         return r"\begin{aligned}" + r"\\ ".join(lines) + r"\end{aligned}"
 
     def _repr_markdown_(self) -> str:

@@ -229,16 +229,23 @@ class Settings(FrozenModel):
         for layer in (*layers, changes):
             for name, value in layer.items():
                 old = data.get(name)
-                data[name] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+                if isinstance(old, dict) and isinstance(value, dict):
+                    data[name] = {**old, **value}
+                else:
+                    data[name] = value
         try:
             return Settings.model_validate(data)
         except ValidationError as error:
-            first = error.errors()[0]
-            name = ".".join(map(str, first["loc"]))
-            if first["type"] == "extra_forbidden":
-                holder = reduce(getattr, first["loc"][:-1], self)  # type: ignore[arg-type]
-                raise ArgumentError(str(unknown("setting", name, type(holder).model_fields))) from error
-            raise reject(name, first["input"], first["msg"].removeprefix("Input should be ")) from error
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: ValidationError) -> ArgumentError:
+        """The first problem that pydantic found, in the words of this package."""
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            holder = reduce(getattr, first["loc"][:-1], self)  # type: ignore[arg-type]
+            return ArgumentError(str(unknown("setting", name, type(holder).model_fields)))
+        return reject(name, first["input"], first["msg"].removeprefix("Input should be "))
 
     def identity(self, trained: bool = True) -> dict[str, Any]:
         """What decides the encoders of a run: fields of training (``trained``: if any) that are not at their default.
@@ -246,15 +253,26 @@ class Settings(FrozenModel):
         Defaults therefore never change, and a new field leaves every stored hash as it is. The recipe carries its own
         changes; how encoders are scored does not decide them.
         """
-        out = self.model_dump(mode="json", exclude_defaults=True)
+        changed = self.model_dump(mode="json", exclude_defaults=True)
         if not trained:
-            return {name: value for name, value in out.items() if name in _UNTRAINED}
-        watched = ("knn_every", "test_images") if self.schedule == "plateau" else ()
-        return {name: value for name, value in out.items() if name not in _NOT_TRAINING or name in watched}
+            return {name: value for name, value in changed.items() if name in _UNTRAINED}
+        left_out = _NOT_TRAINING
+        if self.schedule == "plateau":  # the rate depends on the accuracy that is watched
+            left_out = _NOT_TRAINING - {"knn_every", "test_images"}
+        return {name: value for name, value in changed.items() if name not in left_out}
 
 
 _NOT_TRAINING = {
-    "test_images", "knn_every", "linear", "transfer", "layers", "segmentation", "action", "boxes", "masks",
-    "keypoints", "overrides",
-}  # fmt: skip
+    "test_images",
+    "knn_every",
+    "linear",
+    "transfer",
+    "layers",
+    "segmentation",
+    "action",
+    "boxes",
+    "masks",
+    "keypoints",
+    "overrides",
+}
 _UNTRAINED = {"image_size", "augmentation", "arch", "arch_options", "stem", "head", "dim", "width", "text", "speech"}

@@ -201,6 +201,18 @@ class Direction:
     labels: Tensor | None = None  #: ``[N, H]`` clusters of the pool
     banned: Tensor | None = None  #: ``[B, E]`` rows of the pool that are no candidates
 
+    def rows(self, start: int, end: int) -> Direction:
+        """Some of the queries, with the same keys."""
+        chosen = slice(start, end)
+        return Direction(
+            self.query[chosen],
+            self.positive[chosen],
+            self.pool,
+            None if self.own is None else self.own[chosen],
+            self.labels,
+            None if self.banned is None else self.banned[chosen],
+        )
+
 
 class KeyState(nn.Module):
     """The keys of one run, all of it in buffers and parameters, so ``state_dict`` holds it."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,31 +48,58 @@ class Learner(nn.Module):
     _forward: key.Embed
 
     def __init__(
-        self, recipe: Recipe, settings: Settings, *, images: int, classes: int, seed: int, image_channels: int = 3,
+        self,
+        recipe: Recipe,
+        settings: Settings,
+        *,
+        images: int,
+        classes: int,
+        seed: int,
+        image_channels: int = 3,
         encoders: nn.ModuleList | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.recipe, self.chunks = recipe, settings.accumulate
         if encoders is None:
             with fixed(seed):
                 encoders = enc.build_for(
-                    recipe.views, image_channels, arch=settings.arch, stem=settings.stem, head=settings.head,
-                    dim=settings.dim, width=settings.width, options=settings.arch_options,
-                )  # fmt: skip
+                    recipe.views,
+                    image_channels,
+                    arch=settings.arch,
+                    stem=settings.stem,
+                    head=settings.head,
+                    dim=settings.dim,
+                    width=settings.width,
+                    options=settings.arch_options,
+                )
         streams = recipe.views.streams
         check(len(encoders) == len(streams), "encoders", len(encoders), f"one for each stream of the views, {streams}")
-        generator = torch.Generator().manual_seed(seed)
-        setup = key.Setup(encoders, recipe.views, images, classes, settings.dim, generator, recipe.k_means)
-        self.network = key.Network(encoders) if recipe.keys is None else recipe.keys.network(setup)
-        self.keys = key.KeyState(setup) if recipe.keys is None else recipe.keys.state(setup)
+        setup = key.Setup(
+            encoders,
+            recipe.views,
+            images,
+            classes,
+            settings.dim,
+            generator=torch.Generator().manual_seed(seed),
+            k_means=recipe.k_means,
+        )
+        if recipe.keys is None:
+            self.network, self.keys = key.Network(encoders), key.KeyState(setup)
+        else:  # in this order: both draw from the generator
+            self.network = recipe.keys.network(setup)
+            self.keys = recipe.keys.state(setup)
         if settings.sync_batch_norm:
-            groups, chunks = getattr(recipe.keys, "shuffle_groups", 1), self.chunks
-            check(groups == 1, "sync_batch_norm", True, f"False with shuffle_groups={groups}: groups are to be apart")
-            check(chunks == 1, "sync_batch_norm", True, f"False with accumulate={chunks}: batch-norm sees a chunk")
-            key.synchronise(self)
+            self._synchronise()
         self.weights = recipe.views.query_weights
-        self.register_buffer("offsets", torch.full((len(self.weights) * len(self.keys.directions),), math.nan))
+        offsets = len(self.weights) * len(self.keys.directions)
+        self.register_buffer("offsets", torch.full((offsets,), math.nan))
         self.bind(self.network)
+
+    def _synchronise(self) -> None:
+        groups, chunks = getattr(self.recipe.keys, "shuffle_groups", 1), self.chunks
+        check(groups == 1, "sync_batch_norm", True, f"False with shuffle_groups={groups}: groups are to be apart")
+        check(chunks == 1, "sync_batch_norm", True, f"False with accumulate={chunks}: batch-norm sees a chunk")
+        key.synchronise(self)
 
     def bind(self, forward: key.Embed) -> None:
         """Use ``forward``, the wrapped form of ``network`` (distributed, compiled), from now on."""
@@ -88,32 +114,44 @@ class Learner(nn.Module):
         ``views`` are as ``recipe.views.make`` gives them, ``indices`` ``[B]`` the numbers of the images in the
         pre-training set. Labels ``[B]`` are read by the supervised reference only. Steps count from 0.
         """
-        streams = len(self.recipe.views.streams)
-        views, again = (views, ()) if len(self.weights) == 1 else (views[:-streams], views[-streams:])
+        second_views: tuple[Tensor, ...] = ()
+        if len(self.weights) > 1:  # the views of a second kind of queries lie behind the others
+            streams = len(self.recipe.views.streams)
+            views, second_views = views[:-streams], views[-streams:]
         batch = key.Batch(views, indices, labels, draws.generator, self.chunks)
         directions, fresh = self.keys.ask(batch, self._forward, self.network)
-        if again:
-            directions += self._asked_again(directions, again)
-        objective, losses, terms = self.recipe.objective, [], 0
+        if second_views:
+            directions += self._asked_again(directions, second_views)
+        objective = self.recipe.objective
+        losses, terms = [], 0
         for i, direction in enumerate(directions):
             # float32 whatever the precision of the encoder: at τ = 0.01 a bfloat16 logit is off by half a nat
             with torch.autocast(direction.query.device.type, enabled=False):
                 rows, size = self._rows(i, direction, draws, step, total)
-                losses.append(objective.reduce(key.gather_with_gradient(rows) if objective.couples_queries else rows))
+                if objective.couples_queries:
+                    rows = key.gather_with_gradient(rows)
+                losses.append(objective.reduce(rows))
                 terms = size + 1
+        pairs: tuple[tuple[Tensor, Tensor], ...] = ()
+        if self.keys.unit:
+            pairs = tuple((each.query.detach(), each.positive.detach()) for each in directions)
+        stored = tuple(self.recipe.positives.stored(keys) for keys in fresh)
+        return Step(self._total(losses), terms, stored, pairs)
+
+    def _total(self, losses: list[Tensor]) -> Tensor:
+        """The mean over the directions of each kind of query, weighted, summed over the pairs of streams."""
         kinds = torch.stack(losses).view(len(self.weights), -1).mean(1)
-        weighed = [weight * kind for weight, kind in zip(self.weights, kinds, strict=True)]
-        loss = torch.stack(weighed).sum() * len(self.recipe.views.pairs)
-        pairs = tuple((each.query.detach(), each.positive.detach()) for each in directions if self.keys.unit)
-        return Step(loss, terms, tuple(self.recipe.positives.stored(keys) for keys in fresh), pairs)
+        weighted = [weight * kind for weight, kind in zip(self.weights, kinds, strict=True)]
+        return torch.stack(weighted).sum() * len(self.recipe.views.pairs)
 
     def _asked_again(self, directions: list[key.Direction], views: tuple[Tensor, ...]) -> list[key.Direction]:
         """The same keys, contrasted with a second kind of queries, one of each stream."""
-        queries, part = self.keys.queries(self._forward, views), self.recipe.views
-        return [
-            replace(direction, query=queries[part.key_stream(q % len(views), k % len(views))])
-            for direction, (q, k) in zip(directions, self.keys.directions, strict=True)
-        ]
+        queries = self.keys.queries(self._forward, views)
+        again = []
+        for direction, (q, k) in zip(directions, self.keys.directions, strict=True):
+            stream = self.recipe.views.key_stream(q % len(views), k % len(views))
+            again.append(replace(direction, query=queries[stream]))
+        return again
 
     def commit(self, indices: Tensor, step: Step) -> None:
         """Store the batch's keys, after the optimiser step."""
@@ -128,29 +166,36 @@ class Learner(nn.Module):
         if self.chunks == 1 or objective.estimates_offset:
             scores = self._scores(direction, draws, step, total)
             return objective(scores, self._offset(i, scores)), scores.size
-        state, size = draws.generator.get_state(), -(-batch // self.chunks)
+        state, size = draws.generator.get_state(), math.ceil(batch / self.chunks)
 
-        def some(start: int) -> tuple[Tensor, int]:
+        def chunk(start: int) -> tuple[Tensor, int]:
             draws.generator.set_state(state)  # each chunk draws for the whole batch and keeps its own rows
-            of = {name: getattr(direction, name) for name in ("query", "positive", "own", "banned")}
-            part: dict[str, Any] = {k: None if rows is None else rows[start : start + size] for k, rows in of.items()}
-            mine = replace(draws, first=draws.first + start, rows=draws.rows or batch)
-            scores = self._scores(replace(direction, **part), mine, step, total)
+            own_draws = replace(draws, first=draws.first + start, rows=draws.rows or batch)
+            scores = self._scores(direction.rows(start, start + size), own_draws, step, total)
             return objective(scores), scores.size
 
-        made = [checkpoint(some, start, use_reentrant=False) for start in range(0, batch, size)]
-        return torch.cat([rows for rows, _ in made]), made[0][1]
+        chunks = [checkpoint(chunk, start, use_reentrant=False) for start in range(0, batch, size)]
+        _, negatives = chunks[0]
+        return torch.cat([rows for rows, _ in chunks]), negatives
 
     def _scores(self, direction: key.Direction, draws: BatchRandom, step: int, total: int) -> Scores:
         negatives, positives = self.recipe.negatives, self.recipe.positives
         q = direction.query.float() / self.recipe.temperature
         candidates = self._candidates(q, direction, draws)
         chosen = checked(negatives, negatives.select(candidates, draws, step, total), candidates.shape)
-        further = positives.select(candidates, chosen, draws, step, total)
+        neighbours = positives.select(candidates, chosen, draws, step, total)
         own, lift = positives.pair((direction.positive.float() * q[:, None]).sum(2), step, total)
-        others = None if further is None else candidates.read(checked(positives, further, candidates.shape))
-        count = chosen.count(candidates.shape[1])
-        return Scores(own, candidates.read(chosen), others, count, lift, 1 / self.recipe.temperature)
+        neighbour_scores = None
+        if neighbours is not None:
+            neighbour_scores = candidates.read(checked(positives, neighbours, candidates.shape))
+        return Scores(
+            own,
+            candidates.read(chosen),
+            neighbour_scores,
+            count=chosen.count(candidates.shape[1]),
+            lift=lift,
+            highest=1 / self.recipe.temperature,
+        )
 
     def _candidates(self, q: Tensor, direction: key.Direction, draws: BatchRandom) -> Candidates | Stored:
         pool = direction.pool.float()
