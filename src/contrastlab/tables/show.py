@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -37,6 +37,7 @@ _BANNERS = {
     " flattered. Not comparable with the published numbers.",
 }
 _OTHER = "not the paper's protocol; not comparable with the published numbers."
+_MEASURED, _PUBLISHED = "#0072B2", "#D55E00"  # blue and vermilion, which colour-blind readers tell apart
 _SEARCHED = "settings chosen on held-out training items"
 _UNSEARCHED = "settings taken without a search, for some rows or all"
 
@@ -61,30 +62,39 @@ class Lines(tuple[str, ...]):
 
 def listed(names: Sequence[str]) -> str:
     """Names in a row, with semicolons where one has a comma of its own."""
-    return ("; " if any(", " in name for name in names) else ", ").join(names)
+    has_comma = any(", " in name for name in names)
+    return "; ".join(names) if has_comma else ", ".join(names)
 
 
 def effect(label: str, gain: Estimate, unit: str) -> str:
     """A gain with its interval, and whether its sign is decided."""
     if gain.half_width is None:
         return f"{label}: {gain.mean:+.2f} {unit} with one common seed; no conclusion about its sign."
-    open_ = abs(gain.mean) <= gain.half_width
-    verdict = "its interval contains 0, so the sign is open" if open_ else "its interval excludes 0"
+    verdict = "its interval excludes 0"
+    if abs(gain.mean) <= gain.half_width:
+        verdict = "its interval contains 0, so the sign is open"
     return f"{label}: {gain.mean:+.2f} ± {gain.half_width:.2f} {unit} over {gain.seeds} common seeds; {verdict}."
 
 
 def agreement(run: Iterable[tuple[Row, Estimate]], unit: str) -> list[str]:
     """How many published numbers lie inside our intervals."""
-    gaps = [(row.label, row.difference, number.half_width) for row, number in run
-            if row.difference is not None and number.half_width is not None]  # fmt: skip
-    if not gaps:
+    judged = 0
+    outside = []
+    for row, number in run:
+        if row.difference is None or number.half_width is None:
+            continue
+        judged += 1
+        if abs(row.difference) > number.half_width:
+            outside.append(f"{row.label} ({row.difference:+.1f})")
+    if not judged:
         return ["No row has both a published number and an interval of ours, so agreement is not judged."]
-    outside = [f"{label} ({gap:+.1f})" for label, gap, half in gaps if abs(gap) > half]
-    return [
-        f"The published number lies inside our interval for {len(gaps) - len(outside)} of {len(gaps)} rows"
-        f" (at 95 %, about {len(gaps) / 20:.1f} would lie outside by chance).",
-        *([f"Outside, measured minus published in {unit}: {listed(outside)}."] if outside else []),
+    lines = [
+        f"The published number lies inside our interval for {judged - len(outside)} of {judged} rows"
+        f" (at 95 %, about {judged / 20:.1f} would lie outside by chance)."
     ]
+    if outside:
+        lines.append(f"Outside, measured minus published in {unit}: {listed(outside)}.")
+    return lines
 
 
 def image(figure: Figure) -> str:
@@ -97,14 +107,14 @@ def image(figure: Figure) -> str:
 
 def framed(caption: str, banner: str, texts: pd.DataFrame, remarks: Iterable[str]) -> str:
     """A table as HTML without styles of its own, everything escaped."""
-    banner = f'<p role="note"><strong>{escape.html(banner)}</strong></p>' if banner else ""
-    body = texts.to_html(classes="published-measured", border=0, index_names=False)
+    note = f'<p role="note"><strong>{escape.html(banner)}</strong></p>' if banner else ""
+    table = texts.to_html(classes="published-measured", border=0, index_names=False)
     caption = escape.html(caption)
     # the caption is beside the table's box, so that it stays in sight where the box is scrolled
-    body = f'<figcaption>{caption}</figcaption><div tabindex="0" role="region" aria-label="{caption}">{body}</div>'
-    body = f'<figure class="published-measured {escape.LITERAL}">{body}</figure>'
-    words = "".join(f"<li>{escape.html(line)}</li>" for line in remarks)
-    return f'{banner}{body}<ul class="{escape.LITERAL}">{words}</ul>'
+    box = f'<div tabindex="0" role="region" aria-label="{caption}">{table}</div>'
+    figure = f'<figure class="published-measured {escape.LITERAL}"><figcaption>{caption}</figcaption>{box}</figure>'
+    items = "".join(f"<li>{escape.html(line)}</li>" for line in remarks)
+    return f'{note}{figure}<ul class="{escape.LITERAL}">{items}</ul>'
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,12 +157,22 @@ class Report:
     @property
     def about(self) -> str:
         """Data, profile, metric and copy of the data."""
-        where = escape.line(f"{self.column.data} to {self.column.on}" if self.column.on else self.column.data)
-        own = f", column {escape.line(self.name)}" if self.column.settings else ""
-        unit = f"{self.metric.unit} of {self.metric.items}" if self.metric.unit == "percent" else self.metric.unit
-        data = f" Data: {escape.line(self.data_note)}." if self.data_note else ""
-        printed = f" Published numbers: {self.printed_note}." if self.printed_note else ""
-        return f"Data set {where}{own}, profile {self.profile}, {self.metric.label} ({unit}).{data}{printed}"
+        where = self.column.data
+        if self.column.on:
+            where = f"{self.column.data} to {self.column.on}"
+        parts = [f"Data set {escape.line(where)}"]
+        if self.column.settings:
+            parts.append(f"column {escape.line(self.name)}")
+        unit = self.metric.unit
+        if unit == "percent":
+            unit = f"percent of {self.metric.items}"
+        parts += [f"profile {self.profile}", f"{self.metric.label} ({unit})"]
+        sentences = [", ".join(parts) + "."]
+        if self.data_note:
+            sentences.append(f"Data: {escape.line(self.data_note)}.")
+        if self.printed_note:
+            sentences.append(f"Published numbers: {self.printed_note}.")
+        return " ".join(sentences)
 
     @property
     def caption(self) -> str:
@@ -187,31 +207,49 @@ class Report:
     @property
     def legend(self) -> Lines:
         """How to read the cells: each meaning once."""
+        lines = [*self._legend_of_seeds(), *self._legend_of_columns(), *self._legend_of_printed()]
+        return Lines(lines)
+
+    def _legend_of_seeds(self) -> Iterator[str]:
+        """What stands for seeds, intervals and sampling errors in a cell."""
+        numbers = [row.measured for row in self.rows if row.measured is not None]
+        if len(self._seeds) == 1:
+            (count,) = self._seeds
+            yield f"{count} seed{'s' if count != 1 else ''} a row."
+        if len(self._seeds) > 1:
+            yield "The number of seeds stands behind each number in brackets."
+        if any(number.half_width is not None and number.seeds > 2 for number in numbers):
+            yield "± is a 95 % Student t interval over seeds."
+        if any(number.seeds == 2 for number in numbers):
+            yield "Of two seeds both numbers are in brackets: too few for an interval."
+        if any(number.half_width is None and number.sampling is not None for number in numbers):
+            yield f"(±) is the 95 % sampling error of the {self.metric.items}: one seed has no interval."
+
+    def _legend_of_columns(self) -> Iterator[str]:
+        """What the columns against the floor and against the base say."""
         shown = [row for row in self.rows if row.measured is not None]
-        numbers = [row.measured for row in shown if row.measured is not None]
-        seeds, items, gap = self._seeds, self.metric.items, self.metric.gap
-        two = "" if self.floor == PRETRAINED else " (two for a method with two encoders)"
+        gap = self.metric.gap
+        if any(row.versus_random is not None for row in shown):
+            two = "" if self.floor == PRETRAINED else " (two for a method with two encoders)"
+            marks = ""
+            if any(self._mark(row) for row in shown):
+                marks = f"; ▲ by more than the sampling error of the {self.metric.items}, ▽ not"
+            yield f"{self._against.capitalize()}: {gap} above the {self.floor}{two}{marks}."
+        if any(row.kind == "difference" for row in shown):
+            yield f"Against base: {gap} above the method built on, seed by seed (paired)."
         precisions = sorted({row.precision for row in shown if row.precision})
-        printed = self.comparable and any(row.published is not None for row in shown)
-        spread = any(row.published_sd is not None for row in self.rows)
-        meanings = {
-            f"{max(seeds, default=0)} seed{'s' * (seeds != {1})} a row.": len(seeds) == 1,
-            "The number of seeds stands behind each number in brackets.": len(seeds) > 1,
-            "± is a 95 % Student t interval over seeds.":
-                any(m.half_width is not None and m.seeds > 2 for m in numbers),
-            "Of two seeds both numbers are in brackets: too few for an interval.": any(m.seeds == 2 for m in numbers),
-            f"(±) is the 95 % sampling error of the {items}: one seed has no interval.":
-                any(m.half_width is None and m.sampling is not None for m in numbers),
-            f"{self._against.capitalize()}: {gap} above the {self.floor}{two}"
-            + f"; ▲ by more than the sampling error of the {items}, ▽ not" * any(map(self._mark, shown))
-            + ".": any(row.versus_random is not None for row in shown),
-            f"Against base: {gap} above the method built on, seed by seed (paired).":
-                any(row.kind == "difference" for row in shown),
-            f"Rows differ in the precision they were trained in: {', '.join(precisions)}.": len(precisions) > 1,
-            "A printed sd is over the paper's own runs.": printed and spread,
-            "Published numbers carry no uncertainty.": printed and not spread,
-        }  # fmt: skip
-        return Lines(sentence for sentence, holds in meanings.items() if holds)
+        if len(precisions) > 1:
+            yield f"Rows differ in the precision they were trained in: {', '.join(precisions)}."
+
+    def _legend_of_printed(self) -> Iterator[str]:
+        """What is known of the uncertainty of published numbers, where these may be compared with ours."""
+        shown = [row for row in self.rows if row.measured is not None]
+        if not self.comparable or all(row.published is None for row in shown):
+            return
+        if any(row.published_sd is not None for row in self.rows):
+            yield "A printed sd is over the paper's own runs."
+        else:
+            yield "Published numbers carry no uncertainty."
 
     @property
     def absent(self) -> Lines:
@@ -220,11 +258,14 @@ class Report:
         for row in self.rows:
             if row.status and row.kind != "difference":
                 by_reason.setdefault(row.status, []).append(row.label)
-        return Lines(
-            f"Not run: {listed(labels)}." if status == "not run" else
-            f"Not possible here: {listed(labels)} ({status.removeprefix('n/a: ').rstrip('.')})."
-            for status, labels in by_reason.items()
-        )  # fmt: skip
+        lines = []
+        for status, labels in by_reason.items():
+            if status == "not run":
+                lines.append(f"Not run: {listed(labels)}.")
+            else:
+                reason = status.removeprefix("n/a: ").rstrip(".")
+                lines.append(f"Not possible here: {listed(labels)} ({reason}).")
+        return Lines(lines)
 
     @property
     def remarks(self) -> Lines:
@@ -237,19 +278,32 @@ class Report:
         """Numbers, unrounded, in the metric's unit; measured columns carry the profile, which are never to be mixed."""
         import pandas as pd
 
-        here, published = f"({self.profile})", "published" if self.comparable else "published (paper protocol)"
+        here = f"({self.profile})"
+        published = "published" if self.comparable else "published (paper protocol)"
         gap = "measured − published"
-        records = [{
-            "method": row.method, "row": row.label, "kind": row.kind, published: row.published,
-            f"measured {here}": (m := row.measured) and m.mean, f"95 % half-width {here}": m and m.half_width,
-            f"seeds {here}": m.seeds if m else 0, f"sampling half-width {here}": m and m.sampling,
-            **({gap: row.difference} if self.comparable else {}),
-            f"vs random {here}": row.versus_random, f"above random {here}": row.above_random,
-            "note": join(row.status, row.note),
-        } for row in self.rows]  # fmt: skip
+        records = []
+        for row in self.rows:
+            measured = row.measured
+            record: dict[str, Any] = {
+                "method": row.method,
+                "row": row.label,
+                "kind": row.kind,
+                published: row.published,
+                f"measured {here}": None if measured is None else measured.mean,
+                f"95 % half-width {here}": None if measured is None else measured.half_width,
+                f"seeds {here}": 0 if measured is None else measured.seeds,
+                f"sampling half-width {here}": None if measured is None else measured.sampling,
+            }
+            if self.comparable:
+                record[gap] = row.difference
+            record[f"vs random {here}"] = row.versus_random
+            record[f"above random {here}"] = row.above_random
+            record["note"] = join(row.status, row.note)
+            records.append(record)
         frame = pd.DataFrame.from_records(records)
-        number = [f"{name} {here}" for name in ("measured", "95 % half-width", "sampling half-width", "vs random")]
-        return frame.astype({column: "float64" for column in (published, gap, *number) if column in frame})
+        measured_columns = ("measured", "95 % half-width", "sampling half-width", "vs random")
+        numbers = [published, gap, *(f"{name} {here}" for name in measured_columns)]
+        return frame.astype({column: "float64" for column in numbers if column in frame})
 
     @cached_property
     def texts(self) -> pd.DataFrame:
@@ -263,7 +317,9 @@ class Report:
 
     def _mark(self, row: Row) -> str:
         """Whether a row is above the floor; a smoke run decides nothing."""
-        return "" if row.above_random is None or self.profile == "smoke" else " ▲" if row.above_random else " ▽"
+        if row.above_random is None or self.profile == "smoke":
+            return ""
+        return " ▲" if row.above_random else " ▽"
 
     def _line(self, row: Row, measured: Estimate) -> dict[str, str]:
         digits = self._digits if row.published_sd is None else 2
@@ -288,9 +344,11 @@ class Report:
     def text(self, width: int | None = None) -> str:
         """The table for a terminal, folded to ``width`` columns where there is one."""
         body = terminal.table(list(map(str, self.texts)), self.texts.to_numpy().tolist(), width)
-        lines = ((self.caption, self.banner), self.remarks)
-        before, after = ([terminal.fold(line, width) for line in each if line] for each in lines)
-        return "\n".join((*before, "", body if self.drawn else "nothing has been run", "", *after))
+        if not self.drawn:
+            body = "nothing has been run"
+        above = [terminal.fold(line, width) for line in (self.caption, self.banner) if line]
+        below = [terminal.fold(line, width) for line in self.remarks if line]
+        return "\n".join((*above, "", body, "", *below))
 
     def whole(self, width: int | None = None) -> str:
         """:meth:`text` and what it shows."""
@@ -303,7 +361,10 @@ class Report:
         if not rows:
             return ""
         names = [name for name in TRAINING if any(row.training.get(name) for row in rows)]
-        cells = [[row.label, *(signed(row.training[n]) if n in row.training else "–" for n in names)] for row in rows]
+        cells = []
+        for row in rows:
+            values = [signed(row.training[name]) if name in row.training else "–" for name in names]
+            cells.append([row.label, *values])
         what = f"profile {self.profile}, mean over seeds; loss and bound in nats"
         about = f"Last epoch of training, without labels ({what}):"
         body = terminal.table(["method", *(TRAINING[name] for name in names)], cells, width)
@@ -311,8 +372,8 @@ class Report:
 
     def markdown(self) -> str:
         """The table for a README or a log."""
-        cells: list[list[str]] = [list(map(str, self.texts)), ["---"] * self.texts.shape[1]]
-        cells += self.texts.to_numpy().tolist()
+        columns = [str(name) for name in self.texts]
+        cells = [columns, ["---"] * len(columns), *self.texts.to_numpy().tolist()]
         lines = "\n".join(f"| {' | '.join(map(escape.markdown, line))} |" for line in cells)
         banner = f"> **{escape.markdown(self.banner)}**\n\n" if self.banner else ""
         return f"**{escape.markdown(self.caption)}**\n\n{banner}{lines}\n\n{self.remarks._repr_markdown_()}\n"
@@ -325,10 +386,14 @@ class Report:
 
     def check(self, rows: str | Sequence[str] = "all") -> None:
         """Refuse a table where some of ``rows`` have neither a number in the metric's range nor a reason."""
-        lines, metric = {row.method: row for row in self.rows}, self.metric
-        asked = [lines[name] for name in dict.fromkeys((*self.plan.resolve_all(rows), self.plan.floor))]
-        without = [row for row in asked if not row.status.startswith("n/a")]
-        bad = [row.method for row in without if not row.measured or not metric.low <= row.measured.mean <= metric.high]
+        by_method = {row.method: row for row in self.rows}
+        bad = []
+        for name in dict.fromkeys((*self.plan.resolve_all(rows), self.plan.floor)):
+            row = by_method[name]
+            if row.status.startswith("n/a"):
+                continue
+            if row.measured is None or not self.metric.low <= row.measured.mean <= self.metric.high:
+                bad.append(row.method)
         if bad:
             raise ContrastLabError(f"{self.caption} No number and no reason: {', '.join(bad)}")
 
@@ -336,31 +401,42 @@ class Report:
     def summary(self) -> Lines:
         """What the table shows and what it cannot, in sentences made from its numbers; complete without the table."""
         first, *others = self.findings
-        return Lines((first, *self.absent, *others, *((self.banner,) if self.banner else ())))
+        banner = [self.banner] if self.banner else []
+        return Lines([first, *self.absent, *others, *banner])
 
     @property
     def findings(self) -> Lines:
         """What the table shows, without what :meth:`text` and :meth:`html` say beside it."""
-        gap, items = self.metric.gap, self.metric.items
+        gap = self.metric.gap
         run = [(row, number) for row, number in self.drawn if row.kind == "method"]
-        out = [f"{len(run)} of {sum(row.kind == 'method' for row in self.rows)} rows have a measured number."]
-        judged = [row for row, _ in run if row.versus_random is not None]
-        for is_above, words in (
-            (True, f"Above the {self.floor}"),
-            (False, f"Not yet above the {self.floor} at this size (by more than the sampling error of the {items})"),
-        ):
-            names = [f"{r.label} ({r.versus_random:+.1f} {gap})" for r in judged if bool(r.above_random) is is_above]
-            out += [f"{words}: {listed(names)}."] if names else []
-        if run and not judged:
-            out.append(f"The {self.floor} has not been run, so nothing is said about how much was learnt.")
-        out += [effect(row.label, row.measured, gap) for row in self.rows if row.kind == "difference" and row.measured]
+        methods = sum(row.kind == "method" for row in self.rows)
+        lines = [f"{len(run)} of {methods} rows have a measured number.", *self._against_floor(run)]
+        for row in self.rows:
+            if row.kind == "difference" and row.measured is not None:
+                lines.append(effect(row.label, row.measured, gap))
         if self.comparable:
-            out += agreement(run, gap)
+            lines += agreement(run, gap)
         single = [row.label for row, number in run if number.seeds == 1]
         if single:
-            every = "every row" if len(single) == len(run) else listed(single)
-            out.append(f"One seed only for {every}: how much another seed would change these numbers is not known.")
-        return Lines(out)
+            rows = "every row" if len(single) == len(run) else listed(single)
+            lines.append(f"One seed only for {rows}: how much another seed would change these numbers is not known.")
+        return Lines(lines)
+
+    def _against_floor(self, run: Sequence[tuple[Row, Estimate]]) -> Iterator[str]:
+        """Which rows are above the floor and which are not."""
+        above: list[str] = []
+        not_above: list[str] = []
+        for row, _ in run:
+            if row.versus_random is not None:
+                group = above if row.above_random else not_above
+                group.append(f"{row.label} ({row.versus_random:+.1f} {self.metric.gap})")
+        if above:
+            yield f"Above the {self.floor}: {listed(above)}."
+        if not_above:
+            size = f"at this size (by more than the sampling error of the {self.metric.items})"
+            yield f"Not yet above the {self.floor} {size}: {listed(not_above)}."
+        if run and not above and not not_above:
+            yield f"The {self.floor} has not been run, so nothing is said about how much was learnt."
 
     @property
     def alt(self) -> str:
@@ -375,33 +451,42 @@ class Report:
         """
         import matplotlib.pyplot as plt
 
-        metric, blue, rows = self.metric, "#0072B2", max(len(self.drawn), 1)
-        figure, axes = plt.subplots(figsize=(7, 0.8 + 0.42 * rows), layout="constrained")
+        count = max(len(self.drawn), 1)
+        figure, axes = plt.subplots(figsize=(7, 0.8 + 0.42 * count), layout="constrained")
         plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
         for y, (row, number) in enumerate(self.drawn):
-            mean, dotted = number.mean, number.half_width is None
-            width = number.sampling if dotted else number.half_width
-            if width is not None:
-                style = ":" if dotted else "-"
-                axes.plot([mean - width, mean + width], [y, y], color=blue, linestyle=style, linewidth=2, zorder=2)
-            if self.comparable and row.published is not None:
-                axes.plot([row.published, mean], [y, y], color="0.6", linewidth=1, zorder=1)
-                axes.plot(row.published, y, "D", color="#D55E00", markerfacecolor="none", markersize=8, zorder=3)
-            hollow = row.above_random is False or row.method in (self.plan.floor, RANDOM_LAB)
-            axes.plot(mean, y, "o", color=blue, markerfacecolor="white" if hollow else blue, markersize=8, zorder=3)
-            if row.method == self.plan.floor:
-                axes.axvline(mean, color="0.4", linestyle="--", linewidth=1, zorder=1)
+            self._draw_row(axes, y, row, number)
         axes.set_yticks(range(len(self.drawn)), [escape.mathtext(row.label) for row, _ in self.drawn])
-        axes.set_ylim(rows - 0.5, -0.5)
-        unit = f"% of {metric.items}" if metric.unit == "percent" else metric.unit
-        axes.set_xlabel(f"{metric.label} ({unit}), profile {escape.mathtext(f'{self.profile}, {self.name}')}")
+        axes.set_ylim(count - 0.5, -0.5)
+        unit = self.metric.unit
+        if unit == "percent":
+            unit = f"% of {self.metric.items}"
+        axes.set_xlabel(f"{self.metric.label} ({unit}), profile {escape.mathtext(f'{self.profile}, {self.name}')}")
         key = f"filled: above the {self.floor}   open: not   dashed line: {self.floor}"
-        axes.set_title(key + "   diamond: published" * self.comparable, fontsize="small", loc="left")
+        if self.comparable:
+            key += "   diamond: published"
+        axes.set_title(key, fontsize="small", loc="left")
         axes.grid(axis="x", color="0.9")
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
         figure.set_label(self.alt)
         return figure
+
+    def _draw_row(self, axes: Any, y: int, row: Row, number: Estimate) -> None:
+        mean = number.mean
+        width, style = number.half_width, "-"
+        if width is None:
+            width, style = number.sampling, ":"
+        if width is not None:
+            axes.plot([mean - width, mean + width], [y, y], color=_MEASURED, linestyle=style, linewidth=2, zorder=2)
+        if self.comparable and row.published is not None:
+            axes.plot([row.published, mean], [y, y], color="0.6", linewidth=1, zorder=1)
+            axes.plot(row.published, y, "D", color=_PUBLISHED, markerfacecolor="none", markersize=8, zorder=3)
+        open_dot = row.above_random is False or row.method in (self.plan.floor, RANDOM_LAB)
+        face = "white" if open_dot else _MEASURED
+        axes.plot(mean, y, "o", color=_MEASURED, markerfacecolor=face, markersize=8, zorder=3)
+        if row.method == self.plan.floor:
+            axes.axvline(mean, color="0.4", linestyle="--", linewidth=1, zorder=1)
 
 
 def _joined(method: str, between: str) -> Callable[..., str]:
@@ -462,13 +547,20 @@ class Reports:
         first, *others = self.reports
         if not others:
             return first.html()
-        numbers = [(r.name, row.label, row.measured.text(row.kind == "difference") + r._mark(row))
-                   for r in self.reports for row in r.rows if row.measured]  # fmt: skip
-        frame = pd.DataFrame(numbers, columns=["column", "row", "text"])
+        cells = []
+        for report in self.reports:
+            for row in report.rows:
+                if row.measured is not None:
+                    text = row.measured.text(row.kind == "difference") + report._mark(row)
+                    cells.append((report.name, row.label, text))
+        frame = pd.DataFrame(cells, columns=["column", "row", "text"])
         texts = frame.pivot_table("text", "row", "column", aggfunc="first", sort=False).fillna("–")
-        said = (*(f"{r.name}: {r.about}" for r in self.reports), *(line for r in self.reports for line in r.remarks))
+        if len(texts) < texts.shape[1]:
+            texts = texts.T
+        about = [f"{report.name}: {report.about}" for report in self.reports]
+        remarks = [line for report in self.reports for line in report.remarks]
         caption = f"{self.plan.paper} {self.plan.heading}: {self.plan.title}."
-        return framed(caption, first.banner, texts.T if len(texts) < texts.shape[1] else texts, dict.fromkeys(said))
+        return framed(caption, first.banner, texts, dict.fromkeys([*about, *remarks]))
 
     def _repr_html_(self) -> str:
         return self.html()
