@@ -17,9 +17,14 @@ from contrastlab.tables.results import FOREIGN, UNTRAINED, Result, digest
 RANDOM, RANDOM_LAB, _ = REFERENCES
 PRETRAINED = "pretrained network as loaded"
 TRAINING = {
-    "loss": "loss", "mi_bound": "bound", "alignment": "alignment", "uniformity": "uniformity",
-    "effective_rank": "effective rank", "mean_cosine": "mean cosine", "collapsed": "collapsed",
-}  # fmt: skip
+    "loss": "loss",
+    "mi_bound": "bound",
+    "alignment": "alignment",
+    "uniformity": "uniformity",
+    "effective_rank": "effective rank",
+    "mean_cosine": "mean cosine",
+    "collapsed": "collapsed",
+}
 """What a run says of itself without labels, by its name in a curve."""
 OTHER_SETTINGS = "stored under other settings than the protocol has now"
 
@@ -52,7 +57,9 @@ class Row:
     @property
     def difference(self) -> float | None:
         """Measured minus published."""
-        return None if self.measured is None or self.published is None else self.measured.mean - self.published
+        if self.measured is None or self.published is None:
+            return None
+        return self.measured.mean - self.published
 
 
 @dataclass(frozen=True)
@@ -74,9 +81,15 @@ class Scores:
     @property
     def training(self) -> dict[str, float]:
         """What every seed says of its last epoch, the mean; share of the seeds for ``collapsed``."""
-        last = [{"collapsed": 0.0, **curve[-1]} for curve in self.curves.values() if "effective_rank" in curve[-1]]
-        said = [name for name in TRAINING if last and all(name in row for row in last)]
-        return {name: math.fsum(row[name] for row in last) / len(last) for name in said}
+        last_rows = []
+        for curve in self.curves.values():
+            if "effective_rank" in curve[-1]:
+                last_rows.append({"collapsed": 0.0, **curve[-1]})
+        means = {}
+        for name in TRAINING:
+            if last_rows and all(name in row for row in last_rows):
+                means[name] = math.fsum(row[name] for row in last_rows) / len(last_rows)
+        return means
 
     @property
     def estimate(self) -> Estimate:
@@ -104,43 +117,68 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     """
     metric = tasks.metric(column.metric)
     where = (column.data, column.on, profile, column.task)
-    here = [r for r in results if (r.dataset, r.on, r.profile, r.task) == where and metric.name in r.metrics]
+    here = []
+    for result in results:
+        if (result.dataset, result.on, result.profile, result.task) == where and metric.name in result.metrics:
+            here.append(result)
+    here.sort(key=lambda result: result.provenance.finished)
     if not here:
         return None
-    here.sort(key=lambda r: r.provenance.finished)
     expected = plan.setup(column, method, profile)
-    apart = any(each.settings for each in plan.columns.values())
-    own = [r for r in here if r.method == method and r.table == plan.name and not apart]
-    mine, notes = [r for r in here if r.setup == expected], []
-    if not mine and own:
-        mine = [r for r in own if r.setup == own[-1].setup]
-        now = plan.settings(column.data, method, profile, column).model_dump(mode="json")
-        changed = sorted(key for key in now if now[key] != own[-1].settings.get(key))
-        notes.append(": ".join(filter(None, (OTHER_SETTINGS, ", ".join(changed)))))
-    if not mine:
+    of_today = [result for result in here if result.setup == expected]
+    of_this_table: list[Result] = []
+    if not any(each.settings for each in plan.columns.values()):
+        of_this_table = [result for result in here if result.method == method and result.table == plan.name]
+    notes = []
+    candidates = of_today
+    if not of_today and of_this_table:
+        newest = of_this_table[-1]
+        candidates = [result for result in of_this_table if result.setup == newest.setup]
+        notes.append(_other_settings(plan, column, method, profile, newest))
+    if not candidates:
         return None
-    newest = mine[-1]
-    same = [r for r in mine if r.config_hash == newest.config_hash]
-    left = len({id(r) for r in (*own, *mine)}) - len(same)
-    if left > 0:
-        notes.append(f"{left} result(s) of an earlier configuration left out")
-    return _together(metric, same, join(*notes))
+    chosen = [result for result in candidates if result.config_hash == candidates[-1].config_hash]
+    different = {id(result) for result in (*of_this_table, *candidates)}
+    left_out = len(different) - len(chosen)
+    if left_out > 0:
+        notes.append(f"{left_out} result(s) of an earlier configuration left out")
+    return _together(metric, chosen, join(*notes))
+
+
+def _other_settings(plan: TablePlan, column: Column, method: str, profile: str, stored: Result) -> str:
+    """Which settings a stored result does not share with the protocol of today."""
+    today = plan.settings(column.data, method, profile, column).model_dump(mode="json")
+    changed = sorted(name for name in today if today[name] != stored.settings.get(name))
+    return f"{OTHER_SETTINGS}: {', '.join(changed)}" if changed else OTHER_SETTINGS
 
 
 def _together(metric: Metric, same: Sequence[Result], note: str) -> Scores:
     """Results of one configuration as one row's, the newest last."""
-    newest, sizes = same[-1], {result.items for result in same}
+    newest = same[-1]
+    sizes = {result.items for result in same}
     check(len(sizes) == 1, "items", sorted(sizes), f"one number for all seeds of {newest.method}")
-    widths = [r.half_widths[metric.name] for r in same if metric.name in r.half_widths]
-    half_width = math.sqrt(math.fsum(w * w for w in widths) / len(widths)) if widths else None
-    made, views = newest.provenance, newest.recipe.get("views") or {}
-    split = views.get("type") == "Split" or "space" in views  # a jigsaw has a space where it splits colours
-    cost = [max(r.provenance.cpu_s or 0.0, *(row.get("seconds", 0.0) for row in r.curve[-1:]), 0.0) for r in same]
+    squares = [result.half_widths[metric.name] ** 2 for result in same if metric.name in result.half_widths]
+    half_width = math.sqrt(math.fsum(squares) / len(squares)) if squares else None
+    views = newest.recipe.get("views") or {}
     return Scores(
-        metric, {r.seed: r.metrics[metric.name] for r in same}, made.data_fingerprint, newest.items, note,
-        made.data_note, split, half_width, newest.precision,
-        {r.seed: r.curve for r in same if r.curve}, math.fsum(cost) / len(cost),
-    )  # fmt: skip
+        metric,
+        by_seed={result.seed: result.metrics[metric.name] for result in same},
+        data=newest.provenance.data_fingerprint,
+        items=newest.items,
+        note=note,
+        data_note=newest.provenance.data_note,
+        split=views.get("type") == "Split" or "space" in views,  # a jigsaw has a space where it splits colours
+        half_width=half_width,
+        precision=newest.precision,
+        curves={result.seed: result.curve for result in same if result.curve},
+        core_seconds=math.fsum(_core_seconds(result) for result in same) / len(same),
+    )
+
+
+def _core_seconds(result: Result) -> float:
+    """Of training or of the task, whichever took longer; 0 where neither is known."""
+    training = result.curve[-1].get("seconds", 0.0) if result.curve else 0.0
+    return max(result.provenance.cpu_s or 0.0, training, 0.0)
 
 
 def _with_numbers(row: Row, cell: Scores, floor: Scores | None) -> Row:
@@ -151,10 +189,10 @@ def _with_numbers(row: Row, cell: Scores, floor: Scores | None) -> Row:
     if floor.data != cell.data:
         return replace(row, note=join(row.note, "random encoder was scored on other data"))
     gap = cell.estimate.mean - floor.estimate.mean
+    gain = gap if cell.metric.higher_is_better else -gap
     # The two share their test items, which makes the real error smaller than this: a cautious mark.
     error = math.hypot(cell.sampling or 0.0, floor.sampling or 0.0)
-    above = (gap if cell.metric.higher_is_better else -gap) > error
-    return replace(row, versus_random=gap, above_random=above)
+    return replace(row, versus_random=gap, above_random=gain > error)
 
 
 def make(
@@ -165,47 +203,85 @@ def make(
     ``printed`` names the column of the published numbers; ``missing`` says of a row why it cannot be computed.
     """
     cells = {row: scores(plan, column, results, row, profile) for row in (*plan.rows, *plan.references)}
-    # data without colours have one untrained encoder, whichever row asks for it
-    alike = RANDOM_LAB in cells and len({plan.setup(column, row, profile) for row in (RANDOM, RANDOM_LAB)}) == 1
-    shared, rows = shared_note(plan, printed), []
+    shared = shared_note(plan, printed)
+    rows = []
     for method, cell in cells.items():
-        if method == RANDOM_LAB and (cell is None or alike):
+        if method == RANDOM_LAB and (cell is None or _one_floor(plan, column, profile)):
             continue  # of interest to two-stream rows only
-        note = "" if shared else plan.published_note(printed, method).replace("bold", "in bold in the paper")
-        row = Row(
-            method, plan.label(method), "method" if method in plan.rows else "reference", note=note,
-            published=plan.published_value(printed, method), published_sd=plan.published_sd(printed, method),
-        )  # fmt: skip
+        row = _printed_row(plan, printed, method, with_note=not shared)
         if method == RANDOM and plan.settings(column.data, method, profile, column).text.model:
             row = replace(row, label=PRETRAINED, note=join(row.note, "all rows start from it; it is the floor here"))
-        if method in missing or cell is None:
-            row = replace(row, status=f"n/a: {missing[method]}" if method in missing else "not run")
+        if method in missing:
+            row = replace(row, status=f"n/a: {missing[method]}")
+        elif cell is None:
+            row = replace(row, status="not run")
         else:
-            floor = (cells.get(RANDOM_LAB) if cell.split else None) or cells[plan.floor]
-            row = _with_numbers(row, cell, None if floor is cell or method == RANDOM_LAB else floor)
+            row = _with_numbers(row, cell, _floor_of(plan, method, cells))
         rows.append(row)
     rows += foreign_rows(plan, column, results, profile)
-    rows += [_gain(plan, printed, row, base, cells, missing) for row, base in plan.pairs.items()]
+    for method, base in plan.pairs.items():
+        rows.append(_gain(plan, printed, method, base, cells, missing))
     return rows, [cell for cell in cells.values() if cell is not None]
+
+
+def _one_floor(plan: TablePlan, column: Column, profile: str) -> bool:
+    """Whether both untrained rows are one encoder, as on data without colours."""
+    return plan.setup(column, RANDOM, profile) == plan.setup(column, RANDOM_LAB, profile)
+
+
+def _printed_row(plan: TablePlan, printed: str, method: str, *, with_note: bool) -> Row:
+    """A row with what the paper prints of it, and no number of ours."""
+    note = ""
+    if with_note:
+        note = plan.published_note(printed, method).replace("bold", "in bold in the paper")
+    return Row(
+        method,
+        plan.label(method),
+        kind="method" if method in plan.rows else "reference",
+        note=note,
+        published=plan.published_value(printed, method),
+        published_sd=plan.published_sd(printed, method),
+    )
+
+
+def _floor_of(plan: TablePlan, method: str, cells: Mapping[str, Scores | None]) -> Scores | None:
+    """The scores that a row is read against; ``None`` for a floor itself."""
+    cell = cells[method]
+    floor = cells[plan.floor]
+    if cell is not None and cell.split:
+        floor = cells.get(RANDOM_LAB) or floor
+    if floor is cell or method == RANDOM_LAB:
+        return None
+    return floor
 
 
 def foreign_rows(plan: TablePlan, column: Column, results: Sequence[Result], profile: str) -> list[Row]:
     """Encoders from elsewhere that the task scored as it does here, each against its own architecture untrained."""
     settings = plan.settings(column.data, plan.floor, profile, column)
-    asked = digest(tasks.get(column.task, settings).identity())
-    where, metric = (column.on or column.data, profile, column.task, asked), tasks.metric(column.metric)
-    foreign = (r for r in results if r.method.startswith(FOREIGN) and metric.name in r.metrics)
-    here = [r for r in foreign if (r.dataset, r.profile, r.task, digest(r.task_config)) == where]
-    newest = {r.config_hash: r for r in sorted(here, key=lambda r: r.provenance.finished)}.values()
-    floors = {_network(r): r for r in newest if r.recipe["foreign"]["weights"].startswith(UNTRAINED)}
+    task_config = digest(tasks.get(column.task, settings).identity())
+    where = (column.on or column.data, profile, column.task, task_config)
+    metric = tasks.metric(column.metric)
+    newest: dict[str, Result] = {}
+    for result in sorted(results, key=lambda result: result.provenance.finished):
+        if not result.method.startswith(FOREIGN) or metric.name not in result.metrics:
+            continue
+        if (result.dataset, result.profile, result.task, digest(result.task_config)) == where:
+            newest[result.config_hash] = result
+    floors = {}
+    for result in newest.values():
+        if result.recipe["foreign"]["weights"].startswith(UNTRAINED):
+            floors[_network(result)] = result
     rows = []
-    for r in newest:
-        floor, size, label = floors.get(_network(r), r), r.settings["image_size"], r.method.removeprefix(FOREIGN)
-        sees = "" if size == settings.image_size else f"sees images of {size} pixels"
-        against = "" if floor is r else f"read against {floor.method.removeprefix(FOREIGN)}"
-        cell, low = (_together(metric, [each], "") for each in (r, floor))
-        row = Row(r.method, label, "reference", note=join(sees, against))
-        rows.append(_with_numbers(row, cell, None if floor is r else low))
+    for result in newest.values():
+        floor = floors.get(_network(result), result)
+        notes = []
+        if result.settings["image_size"] != settings.image_size:
+            notes.append(f"sees images of {result.settings['image_size']} pixels")
+        if floor is not result:
+            notes.append(f"read against {floor.method.removeprefix(FOREIGN)}")
+        row = Row(result.method, result.method.removeprefix(FOREIGN), "reference", note=join(*notes))
+        of_floor = None if floor is result else _together(metric, [floor], "")
+        rows.append(_with_numbers(row, _together(metric, [result], ""), of_floor))
     return rows
 
 
@@ -215,9 +291,14 @@ def _network(result: Result) -> tuple[str, str]:
 
 
 def _gain(
-    plan: TablePlan, printed: str, method: str, base: str, cells: Mapping[str, Scores | None],
+    plan: TablePlan,
+    printed: str,
+    method: str,
+    base: str,
+    cells: Mapping[str, Scores | None],
     missing: Mapping[str, str],
-) -> Row:  # fmt: skip
+) -> Row:
+    """The gain of a row over its base, seed by seed."""
     published, derived = plan.published_difference(printed, method)
     note = "published difference derived from the two rows" if derived == "derived" else ""
     apart = plan.rows_apart(printed, method, base)
@@ -225,20 +306,27 @@ def _gain(
         note = f"the two printed rows differ by {signed(apart, 1, sign=True)}"
     label = f"{plan.label(method)} − {plan.label(base)}"
     row = Row(f"{method} − {base}", label, "difference", published=published, note=note)
-    high, low, reason = cells[method], cells[base], missing.get(method) or missing.get(base)
-    if high is None or low is None or reason:
-        return replace(row, status=f"n/a: {reason}" if reason else "not run")
+    reason = missing.get(method) or missing.get(base)
+    if reason:
+        return replace(row, status=f"n/a: {reason}")
+    high, low = cells[method], cells[base]
+    if high is None or low is None:
+        return replace(row, status="not run")
     common = sorted(high.by_seed.keys() & low.by_seed.keys())
-    if not common or high.data != low.data:
-        why = "the two rows were run on different data" if common else "no seed in common"
-        return replace(row, status=f"n/a: {why}")
+    if not common:
+        return replace(row, status="n/a: no seed in common")
+    if high.data != low.data:
+        return replace(row, status="n/a: the two rows were run on different data")
     mean, half = interval([high.by_seed[seed] - low.by_seed[seed] for seed in common])
-    precision = "" if high.precision == low.precision else f"{high.precision} against {low.precision}"
-    return replace(row, measured=Estimate(mean, half, len(common)), note=join(row.note, precision))
+    if high.precision != low.precision:
+        row = replace(row, note=join(row.note, f"{high.precision} against {low.precision}"))
+    return replace(row, measured=Estimate(mean, half, len(common)))
 
 
 def shared_note(plan: TablePlan, name: str) -> str:
     """What is noted of every printed number of a column alike."""
     printed = [method for method in plan.rows if plan.published_value(name, method) is not None]
     notes = [plan.published_note(name, method) for method in printed]
-    return notes[0] if len(notes) > 1 and len(set(notes)) == 1 else ""
+    if len(notes) > 1 and len(set(notes)) == 1:
+        return notes[0]
+    return ""
