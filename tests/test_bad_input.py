@@ -195,8 +195,8 @@ class OutOfMindError(Exception):
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, verb: str, error: BaseException) -> None:
-    action = Mock(side_effect=error, __name__=f"_{verb}")
-    monkeypatch.setattr(__main__, f"_{verb}", action)
+    _, options, help_ = __main__._COMMANDS[verb]
+    monkeypatch.setitem(__main__._COMMANDS, verb, (Mock(side_effect=error), options, help_))
 
 
 def test_what_nobody_foresaw_is_one_line_and_debug_shows_it(monkeypatch, capsys) -> None:
