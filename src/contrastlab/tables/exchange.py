@@ -25,6 +25,7 @@ from contrastlab.support.seeds import fixed
 from contrastlab.tables import report, results
 from contrastlab.tables.execution import say
 from contrastlab.tables.foreign import one
+from contrastlab.tables.plan import Column, TablePlan
 from contrastlab.tables.plan import plan as read_plan
 from contrastlab.tables.profiles import choose_profile
 from contrastlab.tables.published import parse_seeds, parse_target
@@ -46,30 +47,50 @@ def export(run: Path | str, to: str, out: Path | str | None = None) -> Path:
     folder must be new.
     """
     check(to in _LOADS, "to", to, " or ".join(_LOADS))
-    record, networks = read_run(Path(run)), encoders.load(Path(run))
+    record = read_run(Path(run))
+    networks = encoders.load(Path(run))
     folder = own_path("out", out or f"{record['recipe']['name'].replace('/', '-')}-{to}")
     check(not folder.exists(), "out", str(folder), "a folder that does not exist yet")
     with describing(Path(run)):
         settings = Settings.model_validate(record["settings"])
-    first = networks[0]
     config: dict[str, Any] = {"architecture": settings.arch}
-    load, (tensors, values) = _LOADS[to], files.read_tensors(Path(run) / TENSORS)
-    if to != "hub-folder":
-        if len(networks) > 1:
-            raise NotApplicableError(f"{run} has {len(networks)} encoders and {to} takes one; hub-folder has them all")
-        name, arguments = _elsewhere(first, settings, to)
-        shown, size = augmentation(settings.augmentation, settings.image_size), settings.image_size
-        seen = {"input_size": [first.in_channels, size, size], "mean": shown.mean, "std": shown.std, "num_classes": 0}
-        config |= {"architecture": name, "num_classes": 0, "model_args": arguments, "pretrained_cfg": seen}
-        tensors, values = first.backbone.state_dict(), {}  # type: ignore[union-attr]
-        every = {"num_classes": 0, **arguments} if to == "timm" else arguments
-        given = ", ".join(f"{key}={value!r}" for key, value in every.items())
-        load = f"{load.format(name=name, given=given)}\n# reads pixels from 0 to 1, less {shown.mean}, over {shown.std}"
+    load = _LOADS[to]
+    if to == "hub-folder":
+        tensors, values = files.read_tensors(Path(run) / TENSORS)
+    elif len(networks) > 1:
+        raise NotApplicableError(f"{run} has {len(networks)} encoders and {to} takes one; hub-folder has them all")
+    else:
+        config, load = _for_library(networks[0], settings, to)
+        tensors, values = networks[0].backbone.state_dict(), {}  # type: ignore[union-attr]
+    config["recipe"] = record["recipe"]
     text = card(Path(run), record, to, load)  # before anything is written
     files.write_tensors(folder / FILE, tensors, values)
-    files.write_whole(folder / "config.json", json.dumps({**config, "recipe": record["recipe"]}, indent=1) + "\n")
+    files.write_whole(folder / "config.json", json.dumps(config, indent=1) + "\n")
     files.write_whole(folder / "README.md", text)
     return folder
+
+
+def _for_library(network: Any, settings: Settings, to: str) -> tuple[dict[str, Any], str]:
+    """``config.json`` of a backbone for another library, and the Python that loads it there."""
+    name, arguments = _elsewhere(network, settings, to)
+    size = settings.image_size
+    pixels = augmentation(settings.augmentation, size)
+    config = {
+        "architecture": name,
+        "num_classes": 0,
+        "model_args": arguments,
+        "pretrained_cfg": {
+            "input_size": [network.in_channels, size, size],
+            "mean": pixels.mean,
+            "std": pixels.std,
+            "num_classes": 0,
+        },
+    }
+    if to == "timm":
+        arguments = {"num_classes": 0, **arguments}
+    listed = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+    load = _LOADS[to].format(name=name, given=listed)
+    return config, f"{load}\n# reads pixels from 0 to 1, less {pixels.mean}, over {pixels.std}"
 
 
 def _elsewhere(network: Any, settings: Settings, to: str) -> tuple[str, dict[str, Any]]:
@@ -96,16 +117,32 @@ def card(run: Path, record: dict[str, Any], to: str, load: str) -> str:
         parts = {name: described[name] and build(name, described[name], types_of(name)) for name in CHOICES}
         recipe = Recipe(described["name"], described["name"], temperature=described["temperature"], **parts)
     rows = [_row(name, result) for result in stored(run, record) for name in result.metrics]
-    heads = ["| number | value | profile | test items |", "| --- | --- | --- | --- |"]
+    if rows:
+        numbers = ["| number | value | profile | test items |", "| --- | --- | --- | --- |", *rows]
+    else:
+        numbers = ["No task has scored this run where it lies."]
     data = escape.markdown(f"{record['dataset']}: {record.get('data_note') or 'no note'}")
-    return "\n".join((
-        "---", f"library_name: {to if to == 'timm' else 'contrastlab'}", "tags: [contrastive-learning]", "---",
-        f"# {recipe.name}, seed {record['seed']}", "", recipe._repr_markdown_(), "", "```python", load, "```", "",
+    lines = [
+        "---",
+        f"library_name: {to if to == 'timm' else 'contrastlab'}",
+        "tags: [contrastive-learning]",
+        "---",
+        f"# {recipe.name}, seed {record['seed']}",
+        "",
+        recipe._repr_markdown_(),
+        "",
+        "```python",
+        load,
+        "```",
+        "",
         f"- Data: {data}; fingerprint `{record.get('data_fingerprint')}`",
         f"- Architecture {settings.arch}, stem {settings.stem}, views of {settings.image_size} pixels",
-        f"- Training: epochs {settings.epochs}, batch size {settings.batch_size}; run `{record['hash']}`", "",
-        *((*heads, *rows) if rows else ("No task has scored this run where it lies.",)), "",
-    ))  # fmt: skip
+        f"- Training: epochs {settings.epochs}, batch size {settings.batch_size}; run `{record['hash']}`",
+        "",
+        *numbers,
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def _row(name: str, result: results.Result) -> str:
@@ -126,10 +163,18 @@ def stored(run: Path, record: dict[str, Any]) -> list[results.Result]:
 
 
 def score(
-    task: str, encoder: str, dataset: str, *, arch: str = "", stem: encoders.Stem = "imagenet",
-    table: str = "ring/table1", profile: str = "auto", image_size: int | None = None, seed: int | str = 0,
+    task: str,
+    encoder: str,
+    dataset: str,
+    *,
+    arch: str = "",
+    stem: encoders.Stem = "imagenet",
+    table: str = "ring/table1",
+    profile: str = "auto",
+    image_size: int | None = None,
+    seed: int | str = 0,
     out_dir: str | Path = "runs",
-) -> report.Report:  # fmt: skip
+) -> report.Report:
     """Score an encoder from elsewhere and its untrained floor, store both results, and give the table they stand in.
 
     ``encoder`` is ``timm:resnet18``, ``torchvision:resnet50`` or another architecture, which has no weights and is the
@@ -138,26 +183,38 @@ def score(
     is the side of the views, by default the profile's. ``seed`` decides the untrained weights and what the task draws.
     """
     check_name("task", task, tasks.TASKS)
-    plan, path, architecture = read_plan(*parse_target(table)), Path(encoder), arch or encoder
-    every = ((name, c) for name, c in {**plan.columns, **plan.select(dataset)}.items() if c.task == task)
-    name, column = next((each for each in every if (each[1].on or each[1].data) == dataset), ("", None))
-    if column is None:
-        raise NotApplicableError(f"{table} has no column of the task {task} on {dataset}; another --table may")
-    file = path.suffix in (".safetensors", ".pth", ".pt", ".tar", ".ckpt")
-    check(arch or not file, "arch", arch, f"the architecture of {encoder}, such as resnet50 or timm:resnet50")
-    chosen, (drawn, *_) = choose_profile(profile, plan.profiles), parse_seeds(seed)
-    settings = plan.settings(column.data, plan.floor, chosen, column).override(arch=architecture, stem=stem, width=1.0)
-    settings = settings if image_size is None else settings.override(image_size=image_size)
-    splits, device = data.load(dataset), "cuda" if torch.cuda.is_available() else "cpu"
-    with fixed(drawn):
+    plan = read_plan(*parse_target(table))
+    name, column = _column(plan, task, dataset)
+    path = Path(encoder)
+    is_file = path.suffix in (".safetensors", ".pth", ".pt", ".tar", ".ckpt")
+    check(arch or not is_file, "arch", arch, f"the architecture of {encoder}, such as resnet50 or timm:resnet50")
+    architecture = arch or encoder
+    profile = choose_profile(profile, plan.profiles)
+    first_seed, *_ = parse_seeds(seed)
+    settings = plan.settings(column.data, plan.floor, profile, column)
+    settings = settings.override(arch=architecture, stem=stem, width=1.0)
+    if image_size is not None:
+        settings = settings.override(image_size=image_size)
+    splits = data.load(dataset)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with fixed(first_seed):
         floor = encoders.build(architecture, in_channels=splits.test.channels, stem=stem, head="none")
-    given = (settings, chosen, drawn, device)
     if arch:
         network = copy.deepcopy(floor)
         say(f"{path.name}: tensors by the names of {foreign.fill(network.backbone, path, arch)}")
-        results.save(one(network, task, splits, f"{path.name} ({arch})", *given), out_dir)
+        result = one(network, task, splits, f"{path.name} ({arch})", settings, profile, first_seed, device)
+        results.save(result, out_dir)
     else:
         say(f"{encoder} has no weights, so it is scored untrained; --encoder FILE --arch {encoder} scores trained ones")
-    results.save(one(floor, task, splits, architecture, *given, weights=results.UNTRAINED), out_dir)
-    known = results.find((out_dir, *shipped.RESULTS), profile=chosen)
-    return report.table(plan, known, column.data, chosen, column=name)
+    result = one(floor, task, splits, architecture, settings, profile, first_seed, device, weights=results.UNTRAINED)
+    results.save(result, out_dir)
+    stored = results.find((out_dir, *shipped.RESULTS), profile=profile)
+    return report.table(plan, stored, column.data, profile, column=name)
+
+
+def _column(plan: TablePlan, task: str, dataset: str) -> tuple[str, Column]:
+    """The column of a table whose task scores on a data set, with its name."""
+    for name, column in {**plan.columns, **plan.select(dataset)}.items():
+        if column.task == task and (column.on or column.data) == dataset:
+            return name, column
+    raise NotApplicableError(f"{plan.name} has no column of the task {task} on {dataset}; another --table may")

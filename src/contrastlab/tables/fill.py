@@ -26,17 +26,31 @@ from contrastlab.views import Split
 
 def references(names: Iterable[str], profile: str) -> list[str]:
     """The reference rows that rows ask for: the parts of a colour space see more than one, and have their own floor."""
-    colours = any(isinstance(methods.get(name).views, Split) for name in names)
     random, random_lab, supervised = REFERENCES
-    return [random] + [random_lab] * colours + [supervised] * (not is_paper(profile))
+    wanted = [random]
+    if any(isinstance(methods.get(name).views, Split) for name in names):
+        wanted.append(random_lab)
+    if not is_paper(profile):
+        wanted.append(supervised)
+    return wanted
 
 
 def table(
-    paper: str, number: int | str, dataset: str, *, rows: str | Recipe | Iterable[str | Recipe] = "all",
-    columns: str = "all", profile: str = "auto", precision: str | None = None, seeds: int | str | Iterable[int] = 0,
-    references_too: bool = True, jobs: int | str = "auto", cluster: pool.Cluster | None = None, log: Log = say,
+    paper: str,
+    number: int | str,
+    dataset: str,
+    *,
+    rows: str | Recipe | Iterable[str | Recipe] = "all",
+    columns: str = "all",
+    profile: str = "auto",
+    precision: str | None = None,
+    seeds: int | str | Iterable[int] = 0,
+    references_too: bool = True,
+    jobs: int | str = "auto",
+    cluster: pool.Cluster | None = None,
+    log: Log = say,
     **execution: Any,
-) -> Report | report.Reports:  # fmt: skip
+) -> Report | report.Reports:
     """Run what is missing of a table and give it published beside measured.
 
     Args:
@@ -61,27 +75,37 @@ def table(
     pool.refuse_in_worker()
     for name in sorted(execution):
         check_name("argument of table", name, [each.name for each in fields(Execution)])
-    given = [rows] if isinstance(rows, Recipe) else rows if isinstance(rows, str) else list(rows)
-    own = [methods.add(row).name for row in given if isinstance(row, Recipe)]
+    names, own = _registered(rows)
     if own and cluster is not None:
         raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own)})")
     plan = read_plan(paper, number).with_rows(own).with_precision(precision)
     chosen = choose_profile(profile, plan.profiles)
-    wanted = given if isinstance(given, str) else [row.name if isinstance(row, Recipe) else row for row in given]
-    names = plan.resolve_all(wanted)
+    full_names = plan.resolve_all(names)
     if references_too and plan.references:
-        names = tuple(dict.fromkeys((*names, *references(names, chosen))))
+        full_names = tuple(dict.fromkeys((*full_names, *references(full_names, chosen))))
     where = Execution(**execution)
-    every = expand(plan, dataset, names, parse_seeds(seeds), chosen, columns)
+    every = expand(plan, dataset, full_names, parse_seeds(seeds), chosen, columns)
     workers = 1 if own else pool.workers(jobs, where, len(every))
-    known, missing = look_up(every, where, log)
+    answers, missing = look_up(every, where, log)
     announce(plan, dataset, every, missing, profile, where, workers, log)
-    known |= pool.run_all(missing, where, workers=workers, cluster=cluster, log=log)
+    answers |= pool.run_all(missing, where, workers=workers, cluster=cluster, log=log)
     reports = []
     for name in dict.fromkeys(job.column for job in every):
-        mine = [known[job] for job in every if job.column == name and job in known]
-        reports.append(report.table(plan, mine, dataset, chosen, column=name))
+        of_column = [answers[job] for job in every if job.column == name and job in answers]
+        reports.append(report.table(plan, of_column, dataset, chosen, column=name))
     return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
+
+
+def _registered(rows: str | Recipe | Iterable[str | Recipe]) -> tuple[str | list[str], list[str]]:
+    """Names of rows, and of those among them that are recipes of the caller's own, which are registered here."""
+    if isinstance(rows, str):
+        return rows, []
+    names, own = [], []
+    for row in [rows] if isinstance(rows, Recipe) else rows:
+        if isinstance(row, Recipe):
+            own.append(methods.add(row).name)
+        names.append(row.name if isinstance(row, Recipe) else row)
+    return names, own
 
 
 def look_up(every: Sequence[Job], execution: Execution, log: Log) -> tuple[dict[Job, Answer], list[Job]]:
@@ -119,14 +143,19 @@ def look_up(every: Sequence[Job], execution: Execution, log: Log) -> tuple[dict[
 
 
 def announce(
-    plan: TablePlan, dataset: str, every: Sequence[Job], missing: Sequence[Job], wanted: str, execution: Execution,
-    workers: int, log: Log,
-) -> None:  # fmt: skip
+    plan: TablePlan,
+    dataset: str,
+    every: Sequence[Job],
+    missing: Sequence[Job],
+    wanted: str,
+    execution: Execution,
+    workers: int,
+    log: Log,
+) -> None:
     """Say what will be run, on what, what is stored already, and how to choose otherwise."""
-    profile, seeds = every[0].profile, dict.fromkeys(str(job.seed) for job in every)
-    reason = "a GPU here" if torch.cuda.is_available() else "no GPU here"
-    reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else reason
-    why = f" (auto: {reason})" if wanted == "auto" else ""
+    profile = every[0].profile
+    seeds = dict.fromkeys(str(job.seed) for job in every)
+    why = f" (auto: {_reason_of_auto()})" if wanted == "auto" else ""
     log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
     own = data.load(every[0].data, execution.data_root)
     log(f"data: {own.note or own.name}")
@@ -135,3 +164,10 @@ def announce(
     others = [p for p in plan.profiles if p != profile]
     how = "--profile NAME, or -p profile NAME with papermill"
     log(f"other profiles: {', '.join(others)} ({how}); stop with Ctrl-C and run again to continue")
+
+
+def _reason_of_auto() -> str:
+    """Why the profile ``auto`` is what it is."""
+    if os.environ.get(PROFILE_VARIABLE):
+        return f"{PROFILE_VARIABLE} says so"
+    return "a GPU here" if torch.cuda.is_available() else "no GPU here"
