@@ -86,39 +86,56 @@ class TablePlan(Table):
     @model_validator(mode="before")
     @classmethod
     def _whole(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        metric, columns = raw.get("metric", "linear"), raw.get("columns")
+        columns, settings = raw.get("columns"), raw.get("settings")
         if not isinstance(columns, dict) or not all(isinstance(column, str | dict) for column in columns.values()):
             raise ValueError(f"columns={columns!r}: accepted is a table of columns, each a text or a table")
-        if not isinstance(raw.get("settings"), dict):
-            raise ValueError(f"settings={raw.get('settings')!r}: accepted is a table of the paper's settings")
-        protocol = {**raw["settings"], **{name: raw[name] for name in _SCOPES if name in raw}}
-        raw = {name: value for name, value in raw.items() if name not in (*_SCOPES, "settings")}
-        short = {name: {"data": name, "published": c} if isinstance(c, str) else c for name, c in columns.items()}
-        return {**raw, "protocol": protocol, "columns": {name: {"metric": metric, **c} for name, c in short.items()}}
+        if not isinstance(settings, dict):
+            raise ValueError(f"settings={settings!r}: accepted is a table of the paper's settings")
+        whole: dict[str, Any] = {"protocol": dict(settings), "columns": {}}
+        for name, value in raw.items():
+            if name in _SCOPES:
+                whole["protocol"][name] = value
+            elif name not in ("settings", "columns"):
+                whole[name] = value
+        for name, column in columns.items():
+            if isinstance(column, str):
+                column = {"data": name, "published": column}
+            whole["columns"][name] = {"metric": raw.get("metric", "linear"), **column}
+        return whole
 
     @model_validator(mode="after")
     def _consistent(self) -> TablePlan:
-        printed = cells_of(self.paper, self.table)
-        names = {"row": {row for row, _ in printed}, "column": {column for _, column in printed}}
         for column in self.columns.values():
             tasks.metric(column.metric)
             if column.stands_for:
                 check_known("column, for stands_for", column.stands_for, self.columns)
-        headings = [column.published for column in self.columns.values()]
-        kinds = ("column", "row") if self.transposed else ("row", "column")
-        for kind, used in zip(kinds, (list(self.rows.values()), headings), strict=True):
-            ends = {column.suffix for column in self.columns.values()} if kind == "row" else {""}
-            for name in used:
-                own = name.partition(" / ")[0] if "" in headings else name
-                if own and not {own + end for end in ends or {""}} & names[kind]:
-                    raise ValueError(str(errors.unknown(f"published {kind}", own, names[kind])))
-        overridden = [name for scope in (self.protocol, *self.profile.values()) for name in scope.methods]
-        further = (name for method, bases in self.claims.items() for name in (method, *bases))
-        for name in (*overridden, *self.pairs, *self.pairs.values(), *further):
+        self._check_printed_names()
+        methods = [*self.pairs, *self.pairs.values()]
+        for scope in (self.protocol, *self.profile.values()):
+            methods += scope.methods
+        for method, bases in self.claims.items():
+            methods += [method, *bases]
+        for name in methods:
             check_known("method", name, (*self.rows, *REFERENCES))
         for name in self.signs:
             check_known("method of signs, which has a pair", name, self.pairs)
         return self
+
+    def _check_printed_names(self) -> None:
+        """Refuse a row or a column that is not among the transcribed ones."""
+        cells = cells_of(self.paper, self.table)
+        printed = {"row": {row for row, _ in cells}, "column": {column for _, column in cells}}
+        headings = [column.published for column in self.columns.values()]
+        kinds = ("column", "row") if self.transposed else ("row", "column")
+        for kind, used in zip(kinds, (list(self.rows.values()), headings), strict=True):
+            suffixes = {""}
+            if kind == "row" and self.columns:
+                suffixes = {column.suffix for column in self.columns.values()}
+            for name in used:
+                if "" in headings:
+                    name = name.partition(" / ")[0]
+                if name and not any(name + suffix in printed[kind] for suffix in suffixes):
+                    raise ValueError(str(errors.unknown(f"published {kind}", name, printed[kind])))
 
     @property
     def heading(self) -> str:
@@ -160,18 +177,32 @@ class TablePlan(Table):
         if not self.columns:  # a figure that prints no numbers
             here = {dataset: Column(data=dataset, metric=self.metric)}
         elif not here:
-            alike = {name: c for name, c in self.columns.items() if recipes.modality(c.data) == kind}
-            others = {(c.metric, c.on, str(c.settings)): (name, c) for name, c in reversed(alike.items())}
-            for name, column in reversed(others.values()):
-                own = dataset if column.metric == self.metric else f"{dataset} {column.metric}"
-                changes = {"data": dataset, "published": "", "stands_for": column.stands_for or name}
-                here[name if column.on or column.settings else own] = column.model_copy(update=changes)
-        asked = [part.strip() for part in (columns.split(",") if isinstance(columns, str) else columns)]
-        if asked == ["all"]:
+            here = self._unpublished_columns(dataset, kind)
+        names = columns.split(",") if isinstance(columns, str) else list(columns)
+        names = [name.strip() for name in names]
+        if names == ["all"]:
             return here
-        for name in asked:
+        for name in names:
             errors.check_name(f"column of {self.paper} table {self.table} for {dataset}", name, here)
-        return {name: here[name] for name in asked}
+        return {name: here[name] for name in names}
+
+    def _unpublished_columns(self, dataset: str, modality: str) -> dict[str, Column]:
+        """A column for each kind of published column of a modality, for data that none is published for."""
+        kinds: dict[tuple[str, str, str], tuple[str, Column]] = {}
+        for name, column in self.columns.items():
+            if recipes.modality(column.data) == modality:
+                kinds.setdefault((column.metric, column.on, str(column.settings)), (name, column))
+        new = {}
+        for name, column in kinds.values():
+            changes = {"data": dataset, "published": "", "stands_for": column.stands_for or name}
+            if column.on or column.settings:
+                new_name = name
+            elif column.metric == self.metric:
+                new_name = dataset
+            else:
+                new_name = f"{dataset} {column.metric}"
+            new[new_name] = column.model_copy(update=changes)
+        return new
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -216,7 +247,9 @@ class TablePlan(Table):
     def label(self, method: str) -> str:
         """The row's name as printed, else as its recipe has it; its full name where another row is labelled so."""
         printed = self.rows.get(full := self.resolve(method), REFERENCES.get(full, ""))
-        label = recipes.facts(full).label if not printed or " / " in printed else printed
+        if printed and " / " not in printed:
+            return printed
+        label = recipes.facts(full).label
         return full if not printed and label in self.rows.values() else label
 
     def settings(self, dataset: str, method: str, profile: str = PAPER, column: Column | None = None) -> Settings:
@@ -226,8 +259,11 @@ class TablePlan(Table):
         self.check_dataset(dataset)
         recipe, kind = recipes.facts(method), recipes.modality(dataset)
         own = PAPER if is_paper(profile) else profile
-        scopes = (self.protocol, shared_profiles().get(profile, NOTHING), self.profile.get(own, NOTHING))
-        layers = [layer for scope in scopes for layer in scope.layers(recipe, dataset, kind)]
+        layers = [
+            *self.protocol.layers(recipe, dataset, kind),
+            *shared_profiles().get(profile, NOTHING).layers(recipe, dataset, kind),
+            *self.profile.get(own, NOTHING).layers(recipe, dataset, kind),
+        ]
         if column is not None:
             layers.append(column.settings)
         if self.precision is not None:
@@ -294,7 +330,9 @@ class TablePlan(Table):
 
     def claimed_sign(self, method: str, base: str) -> int | None:
         """What the paper says in words of a pair, in full: +1 or -1, or 0 for equally good; ``None``: nothing."""
-        return {"+": 1, "-": -1, "0": 0}.get(self.signs.get(method, "") if self.pairs.get(method) == base else "")
+        if self.pairs.get(method) != base:
+            return None
+        return {"+": 1, "-": -1, "0": 0}.get(self.signs.get(method, ""))
 
     def _cell(self, name: str, row: str) -> Mapping[str, Any]:
         if not row or name not in self.columns or not self.columns[name].printed:
@@ -338,16 +376,27 @@ def _with_protocol(paper: str, table: str, raw: dict[str, Any]) -> dict[str, Any
         raise errors.reject("protocol_of", other, "a table that has a protocol of its own")
     rows = {*raw.get("rows", {}), *REFERENCES}
     shared: dict[str, Any] = {name: source[name] for name in ("settings", *_SCOPES, "profile") if name in source}
-    scopes = [shared, *shared.get("profile", {}).values()]
-    inner = (part for scope in scopes for name in ("modality", "dataset") for part in scope.get(name, {}).values())
-    for holder in (*scopes, *inner):
-        holder["method"] = {name: changes for name, changes in holder.get("method", {}).items() if name in rows}
+    for scope in (shared, *shared.get("profile", {}).values()):
+        _keep_methods(scope, rows)
+        for name in ("modality", "dataset"):
+            for inner in scope.get(name, {}).values():
+                _keep_methods(inner, rows)
     return _merged(shared, raw)
 
 
+def _keep_methods(scope: dict[str, Any], rows: set[str]) -> None:
+    """Leave the scopes of other methods than ``rows`` out, in place."""
+    scope["method"] = {name: changes for name, changes in scope.get("method", {}).items() if name in rows}
+
+
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    inner = [key for key in changes if isinstance(changes[key], dict) and isinstance(base.get(key), dict)]
-    return base | changes | {key: _merged(base[key], changes[key]) for key in inner}
+    merged = dict(base)
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            merged[key] = _merged(base[key], value)
+        else:
+            merged[key] = value
+    return merged
 
 
 @cache

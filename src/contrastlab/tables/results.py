@@ -34,9 +34,23 @@ if TYPE_CHECKING:  # results are read without torch
     from torch import Tensor
 
 __all__ = [
-    "FOREIGN", "UNTRAINED", "Clock", "Provenance", "Result", "bits", "digest", "find", "location", "look_up", "pack",
-    "provenance", "read", "save", "setup", "whole_hash",
-]  # fmt: skip
+    "FOREIGN",
+    "UNTRAINED",
+    "Clock",
+    "Provenance",
+    "Result",
+    "bits",
+    "digest",
+    "find",
+    "location",
+    "look_up",
+    "pack",
+    "provenance",
+    "read",
+    "save",
+    "setup",
+    "whole_hash",
+]
 
 FOREIGN = "foreign/"
 """How the method of a result begins whose encoder was not trained here; its recipe says ``foreign`` and no parts."""
@@ -107,8 +121,10 @@ def setup(recipe: Mapping[str, Any], settings: Mapping[str, Any], task: str, tas
 
 def whole_hash(setup: str, data: str, recipe: Mapping[str, Any], processes: int) -> str:
     """Hash of what decides a number beside the seed: also the processes that trained, where there are several."""
-    several = {"processes": processes} if processes > 1 and recipe.get("keys") is not None else {}
-    return digest({"setup": setup, "data": data, **several})
+    decisive: dict[str, Any] = {"setup": setup, "data": data}
+    if processes > 1 and recipe.get("keys") is not None:
+        decisive["processes"] = processes
+    return digest(decisive)
 
 
 def pack(right: Tensor) -> str:
@@ -143,16 +159,22 @@ def location(
     root: Path | str, *, dataset: str, profile: str, method: str, seed: int, task: str, hash_: str, on: str = ""
 ) -> Path:
     """Where the result of one task on one run lies under ``root``, stored or not."""
-    asked = f"{_slug(task)}-{_slug(on)}" if on else _slug(task)
-    name = f"{_slug(method.replace('/', '-'))}-seed{int(seed)}-{asked}-{_slug(hash_[:8])}.json"
+    scored = f"{_slug(task)}-{_slug(on)}" if on else _slug(task)
+    name = f"{_slug(method.replace('/', '-'))}-seed{int(seed)}-{scored}-{_slug(hash_[:8])}.json"
     return Path(root) / "cells" / _slug(dataset) / _slug(profile) / name
 
 
 def _path(result: Result, root: Path | str) -> Path:
     return location(
-        root, dataset=result.dataset, profile=result.profile, method=result.method, seed=result.seed,
-        task=result.task, hash_=result.config_hash, on=result.on,
-    )  # fmt: skip
+        root,
+        dataset=result.dataset,
+        profile=result.profile,
+        method=result.method,
+        seed=result.seed,
+        task=result.task,
+        hash_=result.config_hash,
+        on=result.on,
+    )
 
 
 def save(result: Result, root: Path | str) -> Path:
@@ -209,8 +231,9 @@ def look_up(roots: Iterable[Path | str], *, method: str, hash_: str, **place: An
         name = path.name.replace(method.replace("/", "-"), "*", 1)
         candidates = _stored(Path(root), f"{path.parts[-3]}/{path.parts[-2]}/{name}")
         for candidate, _, load in sorted(candidates, key=lambda each: each[0] != path):
-            if (known := _verified(candidate, load)).config_hash == hash_:
-                return known
+            result = _verified(candidate, load)
+            if result.config_hash == hash_:
+                return result
     return None
 
 
@@ -233,38 +256,53 @@ def _stamp(path: Path) -> str:
 
 
 def find(
-    root: Path | str | Iterable[Path | str], *, table: str | None = None, dataset: str | None = None,
-    profile: str | None = None, method: str | None = None, task: str | None = None, seed: int | None = None,
-) -> list[Result]:  # fmt: skip
+    root: Path | str | Iterable[Path | str],
+    *,
+    table: str | None = None,
+    dataset: str | None = None,
+    profile: str | None = None,
+    method: str | None = None,
+    task: str | None = None,
+    seed: int | None = None,
+) -> list[Result]:
     """All stored results whose fields are those given (``None`` is any), in the order of their paths; none twice.
 
     ``root`` is a folder such as ``results`` or ``runs``, or several; one that does not exist holds no results. A
     ``CorruptFileError`` names every file that should be a result and is not.
     """
-    wanted = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
-    wanted = {key: value for key, value in wanted.items() if value is not None}
+    fields = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
+    wanted = {name: value for name, value in fields.items() if value is not None}
     pattern = f"{_slug(dataset) if dataset else '*'}/{_slug(profile) if profile else '*'}/*-seed*-*.json"
-    found: dict[tuple[str | int, ...], Result] = {}
-    damaged: list[CorruptFileError] = []
     folders = [root] if isinstance(root, str | Path) else root
-    for whole, base in {Path(folder).resolve(): Path(folder) for folder in folders}.items():
-        if base.exists() and not base.is_dir():
-            raise reject("root", str(base), "a folder")
-        index = Cache(f"results in {whole}")
-        for path, file, load in _stored(base, pattern):
-            name, stamp = os.path.relpath(path, base), _stamp(file)
-            before, _, known = (index.get(name) or "").rpartition(" ")
+    results: dict[tuple[str | int, ...], Result] = {}
+    damaged: list[CorruptFileError] = []
+    for resolved, folder in {Path(folder).resolve(): Path(folder) for folder in folders}.items():
+        if folder.exists() and not folder.is_dir():
+            raise reject("root", str(folder), "a folder")
+        index = Cache(f"results in {resolved}")
+        for path, file, load in _stored(folder, pattern):
             try:
-                r = _verified(path, load, known=known if stamp and before == stamp else "")
+                result = _indexed(index, os.path.relpath(path, folder), path, file, load)
             except CorruptFileError as error:
                 damaged.append(error)
                 continue
-            if stamp:
-                index.put(name, f"{stamp} {r.setup}")
-            if all(getattr(r, key) == value for key, value in wanted.items()):
-                found.setdefault((r.config_hash, r.dataset, r.on, r.profile, r.method, r.seed), r)
+            if all(getattr(result, name) == value for name, value in wanted.items()):
+                key = (result.config_hash, result.dataset, result.on, result.profile, result.method, result.seed)
+                results.setdefault(key, result)
         index.save()
+    if len(damaged) > 1:
+        raise CorruptFileError(f"{len(damaged)} damaged results: {' '.join(map(str, damaged))}")
     if damaged:
-        several = f"{len(damaged)} damaged results: {' '.join(map(str, damaged))}"
-        raise CorruptFileError(several) if len(damaged) > 1 else damaged[0]
-    return list(found.values())
+        raise damaged[0]
+    return list(results.values())
+
+
+def _indexed(index: Cache, name: str, path: Path, file: Path, load: Callable[[], Any]) -> Result:
+    """A result, checked again only if the ``file`` that it is in has changed since the index saw it."""
+    stamp = _stamp(file)
+    stamp_before, _, setup_before = (index.get(name) or "").rpartition(" ")
+    unchanged = stamp and stamp_before == stamp
+    result = _verified(path, load, known=setup_before if unchanged else "")
+    if stamp:
+        index.put(name, f"{stamp} {result.setup}")
+    return result
