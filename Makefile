@@ -62,6 +62,9 @@ format: setup ## rewrite files in the one format
 thermometers: setup ## how densely each room is written: syntax nodes a line, longest functions
 	@$(RUN) python benchmarks/thermometers.py
 
+promises: setup ## what each test module holds, in its own words
+	@$(RUN) python benchmarks/promises.py
+
 types: setup ## strict type check of src
 	@$(RUN) mypy
 

@@ -377,8 +377,8 @@ FAIR_LENGTH: dict[str, Any] = {
     "train_images": 20000,
     "epochs": 20,
 }
-FAIR_RATES = (0.003125, 0.00625, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
-FAIR_SCALES = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+FAIR_RATES = (0.00078125, 0.0015625, 0.003125, 0.00625, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
+FAIR_SCALES = (0.003125, 0.00625, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 FAIR_WEIGHTS = (1.25, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 
 
@@ -396,6 +396,12 @@ def _fair(row: str, ranges: Mapping[str, tuple[float, ...]], begin: Mapping[str,
     )
 
 
+def _scales_of(divergence: str) -> tuple[float, ...]:
+    """Those at which a loss is a float32 number."""
+    least = {"hellinger": 0.00625, "reverse_kl": 0.0125, "neyman": 0.025}.get(divergence, 0.0)
+    return tuple(scale for scale in FAIR_SCALES if scale >= least)
+
+
 FAIR_DIVERGENCES = {  # where each divergence begins: σ² (the temperature) and α
     "kl": (0.05, 40.0),
     "js": (0.1, 40.0),
@@ -411,8 +417,7 @@ FAIR = (
     *(
         _fair(
             f"fmicl/{divergence}",
-            # the loss of Neyman's divergence at the lowest scale is no float32 number
-            {"temperature": FAIR_SCALES[divergence == "neyman" :], "objective.weight": FAIR_WEIGHTS},
+            {"temperature": _scales_of(divergence), "objective.weight": FAIR_WEIGHTS},
             {"temperature": scale, "objective.weight": weight},
         )
         for divergence, (scale, weight) in FAIR_DIVERGENCES.items()

@@ -1,11 +1,22 @@
-"""ARCHITECTURE.md tells the truth about rooms and arrows."""
+"""ARCHITECTURE.md tells the truth about rooms, arrows and one step of a method."""
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
 
 from contrastlab import data, tasks
+from contrastlab.keys import MemoryBank
+from contrastlab.negatives import BatchRandom
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.settings import Settings
+from contrastlab.train.learner import Learner
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "contrastlab"
@@ -63,9 +74,38 @@ def test_a_room_imports_from_rooms_above_it_only_and_nothing_from_the_book() -> 
     assert upward == REMAINS
 
 
-def test_tests_that_promises_name_exist() -> None:
+def test_tests_that_the_page_names_exist() -> None:
     for name in re.findall(r"`(tests/[a-z_/]+(?:\.py)?)`", TEXT):
         assert (ROOT / name).exists(), name
+
+
+def test_every_test_module_says_what_it_promises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    promises = importlib.import_module("promises").promises()
+    assert len(promises) > 90
+    assert [name for name, promise in promises.items() if len(promise.split()) < 4] == []
+
+
+def test_the_step_of_the_page_has_the_loss_of_the_learner() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+    there: dict[str, Any] = {}
+    exec(code, there)
+    recipe, draws = there["recipe"], torch.Generator().manual_seed(0)
+    settings = Settings(arch="tiny", stem="cifar", dim=16, image_size=8)
+    count = len(there["pictures"])
+    encoder = there["encoder"]
+    encoder.zero_grad()
+    learner = Learner(recipe, settings, images=count, classes=10, seed=0, encoders=nn.ModuleList([encoder]))
+    store = learner.keys.stores[0]
+    draws = torch.Generator().manual_seed(0)
+    fresh = MemoryBank(count, 16, draws)  # the page draws the bank, then the view, then the ring
+    store.rows.copy_(fresh.rows)
+    batch = there["batch"]
+    view = recipe.views.make(there["pictures"].items[batch], augmentation("instdisc", 8), draws)
+    step = learner.loss(view, batch, batch, BatchRandom(draws, 0, 32), 0, 1)
+    torch.testing.assert_close(step.loss, there["losses"].mean())
+    learner.commit(batch, step)
+    torch.testing.assert_close(store.rows, there["bank"].rows)
 
 
 def test_every_task_and_every_data_set_has_a_test_that_names_it() -> None:
