@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -33,9 +32,18 @@ COLLECTIVE_TIMEOUT = timedelta(days=30)
 
 
 _LAUNCHED = (
-    "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", "SLURM_PROCID",
-    "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS",
-)  # fmt: skip
+    "RANK",
+    "LOCAL_RANK",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_PORT",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_NTASKS",
+)
 """Variables by which a launcher tells a process which of several it is."""
 
 
@@ -97,33 +105,47 @@ class Execution:
         from lightning_fabric.strategies.ddp import DDPStrategy
         from lightning_fabric.utilities.exceptions import MisconfigurationException
 
-        kind = "cpu" if self.accelerator == "auto" and not torch.cuda.is_available() else self.accelerator
+        kind = self.accelerator
+        if kind == "auto" and not torch.cuda.is_available():
+            kind = "cpu"
         options: dict[str, Any] = {
-            "accelerator": "cuda" if kind in ("auto", "gpu") else kind, "devices": self.devices,
-            "num_nodes": self.num_nodes, "precision": precision(wanted, kind),
-        }  # fmt: skip
+            "accelerator": "cuda" if kind in ("auto", "gpu") else kind,
+            "devices": self.devices,
+            "num_nodes": self.num_nodes,
+            "precision": precision(wanted, kind),
+        }
         try:
             with warnings_only():
                 fabric = Fabric(strategy=self.strategy, **options)
-                launcher: Any = fabric.strategy.launcher
-                if launcher is not None and launcher.is_interactive_compatible:
-                    several = f"devices={self.devices!r}: several devices for one cell need processes of their own"
-                    here = "accepted here is 1, or contrastlab run … --devices in a terminal"
-                    raise DeviceError(f"{several}, which a notebook cannot start; {here}")
+                self._refuse_in_notebook(fabric)
                 if isinstance(fabric.strategy, DDPStrategy):
                     fabric = Fabric(strategy=DDPStrategy(timeout=COLLECTIVE_TIMEOUT), **options)
-                if os.environ.get("LOCAL_RANK", "0") != "0":
-                    end_with_parent()
-                elif self.num_nodes > 1:
-                    first = os.environ.get("MASTER_ADDR", "this one, as MASTER_ADDR is not set")
-                    print(f"waits for all {self.num_nodes} machines (the first: {first}); run this on each", flush=True)
-                # who waits for others in compiled code hears no handler
-                with nullcontext() if self.one_process else signals(signal.SIG_DFL, signal.SIGINT, signal.SIGTERM):
-                    fabric.launch()
+                self._launch(fabric)
         except (ValueError, RuntimeError, ImportError, MisconfigurationException) as error:
             asked = f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r}"
             raise DeviceError(f"{asked} cannot be had here: {error}") from error
         return fabric
+
+    def _refuse_in_notebook(self, fabric: Fabric) -> None:
+        launcher: Any = fabric.strategy.launcher
+        if launcher is not None and launcher.is_interactive_compatible:
+            several = f"devices={self.devices!r}: several devices for one cell need processes of their own"
+            here = "accepted here is 1, or contrastlab run … --devices in a terminal"
+            raise DeviceError(f"{several}, which a notebook cannot start; {here}")
+
+    def _launch(self, fabric: Fabric) -> None:
+        """Start the other processes, if any, which end with this one."""
+        if self.one_process:
+            fabric.launch()
+            return
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            end_with_parent()
+        elif self.num_nodes > 1:
+            first = os.environ.get("MASTER_ADDR", "this one, as MASTER_ADDR is not set")
+            print(f"waits for all {self.num_nodes} machines (the first: {first}); run this on each", flush=True)
+        # who waits for others in compiled code hears no handler
+        with signals(signal.SIG_DFL, signal.SIGINT, signal.SIGTERM):
+            fabric.launch()
 
 
 @cache

@@ -44,18 +44,20 @@ class ShownClaims:
     plans: tuple[TablePlan, ...]
 
     def _repr_html_(self) -> str:
-        return "".join(
-            f"<h4>{escape.html(plan.heading)}</h4>" * (len(self.plans) > 1)
-            + f"<p>{escape.html(plan.claim)}</p>"
-            + printed(plan, "to_html", border=0)
-            for plan in self.plans
-        )
+        parts = []
+        for plan in self.plans:
+            if len(self.plans) > 1:
+                parts.append(f"<h4>{escape.html(plan.heading)}</h4>")
+            parts += [f"<p>{escape.html(plan.claim)}</p>", printed(plan, "to_html", border=0)]
+        return "".join(parts)
 
     def __repr__(self) -> str:
-        return "\n\n".join(
-            f"{plan.heading}\n" * (len(self.plans) > 1) + f"{plan.claim}\n\n{printed(plan, 'to_string')}".rstrip("\n")
-            for plan in self.plans
-        )
+        parts = []
+        for plan in self.plans:
+            heading = f"{plan.heading}\n" if len(self.plans) > 1 else ""
+            numbers = printed(plan, "to_string")
+            parts.append(heading + f"{plan.claim}\n\n{numbers}".rstrip("\n"))
+        return "\n\n".join(parts)
 
 
 def printed(plan: TablePlan, form: str, **options: Any) -> str:
@@ -116,10 +118,12 @@ class Notebook(Study):
 
     def rows(self, number: int | str | None = None) -> tuple[str, ...]:
         """Full names of the rows asked for that a table has; may be none where the notebook has several tables."""
-        plan, names = self.plan(number), _names(self.parameters["rows"])
+        plan = self.plan(number)
+        names = _names(self.parameters["rows"])
         if len(self.plans) == 1 or names == ["all"]:
             return plan.resolve_all(names)
-        return tuple(dict.fromkeys(full for name in names if (full := plan.find(name))))
+        full_names = [plan.find(name) for name in names]
+        return tuple(dict.fromkeys(name for name in full_names if name is not None))
 
     def run(self, number: int | str | None = None, **changes: Any) -> Made:
         """:func:`contrastlab.tables.table` with the parameters and ``changes``; only read if no row is asked for."""
@@ -201,28 +205,34 @@ def open(
     plans = {str(number): read_plan(paper, number) for number in numbers}
     first = next(iter(plans.values()))
     resolved = _resolved(first.name, namespace, first.profiles, also)
-    made, parameters = Notebook(**resolved, plans=plans), resolved["parameters"]
+    notebook, parameters = Notebook(**resolved, plans=plans), resolved["parameters"]
     names = _names(parameters["rows"])
     check(names, "rows", parameters["rows"], "'all', or names of rows")
     for name in names:
         if name != "all" and not any(plan.find(name) for plan in plans.values()):
             short = [known.rpartition("/")[2] for plan in plans.values() for known in (*plan.rows, *REFERENCES)]
-            raise unknown(f"row of {made.name}", name, dict.fromkeys(short))
+            raise unknown(f"row of {notebook.name}", name, dict.fromkeys(short))
     for plan in plans.values():
-        plan.select(made.dataset, parameters["columns"])
-    return made
+        plan.select(notebook.dataset, parameters["columns"])
+    return notebook
 
 
 def _resolved(name: str, namespace: Mapping[str, Any], profiles: Sequence[str], also: Sequence[str]) -> dict[str, Any]:
     """The fields of a :class:`Study`."""
-    given, here = check_parameters(namespace, also), Path.cwd()
+    parameters = check_parameters(namespace, also)
+    here = Path.cwd()
     root = next((path for path in (here, *here.parents) if (path / "pyproject.toml").exists()), here)
     return {
-        "name": name, "parameters": given, "profile": choose_profile(str(given["profile"]), profiles),
-        "seeds": parse_seeds(given["seeds"]), "dataset": str(given["dataset"]),
-        "data_root": str(given["data_root"]) or None, "root": root, "out_dir": root / str(given["out_dir"]),
+        "name": name,
+        "parameters": parameters,
+        "profile": choose_profile(str(parameters["profile"]), profiles),
+        "seeds": parse_seeds(parameters["seeds"]),
+        "dataset": str(parameters["dataset"]),
+        "data_root": str(parameters["data_root"]) or None,
+        "root": root,
+        "out_dir": root / str(parameters["out_dir"]),
         "read_also": tuple(dict.fromkeys((root / "results", shipped.folder("results")))),
-    }  # fmt: skip
+    }
 
 
 def check_parameters(namespace: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:

@@ -108,53 +108,72 @@ def _one_by_one(missing: Sequence[Job], execution: Execution, log: Log) -> dict[
     return done
 
 
-def _local(groups: list[list[Job]], execution: Execution, count: int, log: Log) -> dict[Job, Answer]:  # noqa: C901
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= files < LEAST_FILES:  # a worker that may open no more ends without a word
-        raise reject("jobs", count, f"1 where at most {files} files may be open (ulimit -n), not {LEAST_FILES}")
-    # a server that has imported torch once is forked for each worker; before any thread or device is in use
-    method = "forkserver" if sys.platform == "linux" else "spawn"
-    context = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload(["contrastlab.tables"])
-        # Ctrl-C reaches every process of a terminal; the server would begin to ignore it only when it has imported
-        with signals(signal.SIG_IGN, signal.SIGINT):
-            forkserver.ensure_running()
+def _local(groups: list[list[Job]], execution: Execution, count: int, log: Log) -> dict[Job, Answer]:
+    context = _worker_context(count)
     lines, numbers, stopping = context.SimpleQueue(), context.SimpleQueue(), context.Event()
     for number in range(count):
         numbers.put(number)
     state = lines, numbers, execution, visible_devices(execution), stopping
-    done: dict[Job, Answer] = {}
+    total = sum(len(group) for group in groups)
     with (
-        _progress(lines, sum(map(len, groups)), count, log) as finished,
+        _progress(lines, total, count, log) as finished,
         ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=state) as pool,
     ):
-        pending: dict[Future[list[Answer] | None], list[Job]] = {}
         try:
-            for group in groups:
-                pending[pool.submit(_work, group, False)] = group
-            while pending:
-                ready, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in ready:
-                    group = pending.pop(future)
-                    answers = future.result()
-                    if answers is None:  # another process has it: ask again, behind all others, and wait
-                        pending[pool.submit(_work, group, True)] = group
-                    else:
-                        done |= dict(zip(group, answers, strict=True))
-                        finished(len(group))
-        except _Stopped as stop:
-            raise KeyboardInterrupt(*stop.args) from None
-        except BrokenProcessPool as error:
+            return _collect(pool, groups, finished)
+        except BaseException as error:
             begun = numbers.empty() or numbers.get() > 0  # a worker has taken the first number, 0
-            raise DeviceError(_KILLED if begun else _NOT_BEGUN) from error
-        finally:
-            if pending:  # futures are not cancelled: up to Python 3.12.0 a thread of the pool would die of that, aloud
-                stopping.set()
-                for process in list((pool._processes or {}).values()):
-                    with suppress(ProcessLookupError):
-                        os.kill(process.pid or 0, signal.SIGTERM)
-    return done
+            _end_workers(pool, stopping)
+            if isinstance(error, _Stopped):
+                raise KeyboardInterrupt(*error.args) from None
+            if isinstance(error, BrokenProcessPool):
+                raise DeviceError(_KILLED if begun else _NOT_BEGUN) from error
+            raise
+
+
+def _worker_context(count: int) -> Any:
+    """How worker processes are started."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= files < LEAST_FILES:  # a worker that may open no more ends without a word
+        raise reject("jobs", count, f"1 where at most {files} files may be open (ulimit -n), not {LEAST_FILES}")
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    # a server that has imported torch once is forked for each worker; before any thread or device is in use
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["contrastlab.tables"])
+    # Ctrl-C reaches every process of a terminal; the server would begin to ignore it only when it has imported
+    with signals(signal.SIG_IGN, signal.SIGINT):
+        forkserver.ensure_running()
+    return context
+
+
+def _collect(
+    pool: ProcessPoolExecutor, groups: Sequence[list[Job]], finished: Callable[[int], object]
+) -> dict[Job, Answer]:
+    """The answers of all groups; a group that another program computes is asked again behind all others."""
+    answers: dict[Job, Answer] = {}
+    pending: dict[Future[list[Answer] | None], list[Job]] = {}
+    for group in groups:
+        pending[pool.submit(_work, group, False)] = group
+    while pending:
+        ready, _ = wait(pending, return_when=FIRST_COMPLETED)
+        for future in ready:
+            group = pending.pop(future)
+            of_group = future.result()
+            if of_group is None:
+                pending[pool.submit(_work, group, True)] = group
+            else:
+                answers |= dict(zip(group, of_group, strict=True))
+                finished(len(group))
+    return answers
+
+
+def _end_workers(pool: ProcessPoolExecutor, stopping: Any) -> None:
+    """Ask every worker to end; futures are not cancelled, which up to Python 3.12.0 a thread of the pool dies of."""
+    stopping.set()
+    for process in list((pool._processes or {}).values()):
+        with suppress(ProcessLookupError):
+            os.kill(process.pid or 0, signal.SIGTERM)
 
 
 _KILLED = "a worker process was killed (out of memory?); run again to continue"

@@ -75,13 +75,18 @@ class Run:
     def identity(self) -> dict[str, Any]:
         """What decides the encoders, as plain values; fields at their default and a single process leave no trace."""
         source, parent = self.data.pretrain, self.parent
-        seen = getattr(source, "fingerprint", source.name) if self.trained else source.channels
-        processes = keys.world()[1] if self.trained else 1  # each has its own views and batch-norm statistics
-        return {
-            "recipe": self.recipe.identity(), "settings": self.settings.identity(self.trained), "data": seen,
-            "seed": self.seed, **({"processes": processes} if processes > 1 else {}),
-            **({} if parent is None else {"parent": parent.hash}),
-        }  # fmt: skip
+        decisive: dict[str, Any] = {
+            "recipe": self.recipe.identity(),
+            "settings": self.settings.identity(self.trained),
+            "data": getattr(source, "fingerprint", source.name) if self.trained else source.channels,
+            "seed": self.seed,
+        }
+        _, processes = keys.world()
+        if self.trained and processes > 1:  # each has its own views and batch-norm statistics
+            decisive["processes"] = processes
+        if parent is not None:
+            decisive["parent"] = parent.hash
+        return decisive
 
     @cached_property
     def hash(self) -> str:
@@ -101,17 +106,18 @@ class Run:
     @contextmanager
     def locked(self, fabric: Fabric, *, wait: bool, log: Log) -> Iterator[None]:
         """One program computes a run at a time, else ``BusyError``; of its processes the first holds the lock."""
-        held = self.artefact.lock(wait=False) if fabric.is_global_zero else None
-        if fabric.broadcast(fabric.is_global_zero and held is None):
+        lock = self.artefact.lock(wait=False) if fabric.is_global_zero else None
+        is_busy = fabric.broadcast(fabric.is_global_zero and lock is None)
+        if is_busy:
             if not wait:
                 raise BusyError
             log(f"[{self.recipe.name} seed {self.seed}] waits for another process that computes this run")
-            held = self.artefact.lock() if fabric.is_global_zero else None
+            lock = self.artefact.lock() if fabric.is_global_zero else None
         try:
             yield
         finally:
-            if held is not None:
-                held.release()
+            if lock is not None:
+                lock.release()
 
     def record(self) -> dict[str, Any]:
         """What ``run.json`` says; a ``CorruptFileError`` names one that is damaged, newer or of another run."""
@@ -132,19 +138,34 @@ class Run:
         """Write the artefact."""
         kind = modality(self.data.pretrain)
         path = encoders.save(trained.encoders, self.folder, self.recipe.views.streams, kind.build(self.settings))
-        self.artefact.finish({
-            "schema": 1, "hash": self.hash, "recipe": self.recipe.describe(),
-            "settings": self.settings.model_dump(mode="json"), "dataset": self.data.name,
-            "data_note": self.data.note, "data_fingerprint": self.identity["data"], "modality": kind.name,
-            "seed": self.seed, "precision": precision(self.settings.precision, device.type),
-            "history": trained.history, "seconds": trained.seconds, "images": trained.images,
-            "provenance": results.provenance(device), "encoder_checksum": files.tensors_checksum(path),
-        })  # fmt: skip
+        record = {
+            "schema": 1,
+            "hash": self.hash,
+            "recipe": self.recipe.describe(),
+            "settings": self.settings.model_dump(mode="json"),
+            "dataset": self.data.name,
+            "data_note": self.data.note,
+            "data_fingerprint": self.identity["data"],
+            "modality": kind.name,
+            "seed": self.seed,
+            "precision": precision(self.settings.precision, device.type),
+            "history": trained.history,
+            "seconds": trained.seconds,
+            "images": trained.images,
+            "provenance": results.provenance(device),
+            "encoder_checksum": files.tensors_checksum(path),
+        }
+        self.artefact.finish(record)
 
     def train(
-        self, fabric: Fabric | None = None, *, resume: bool = True, max_minutes: float | None = None,
-        speed: Speed | None = None, log: Log | None = None,
-    ) -> Trained:  # fmt: skip
+        self,
+        fabric: Fabric | None = None,
+        *,
+        resume: bool = True,
+        max_minutes: float | None = None,
+        speed: Speed | None = None,
+        log: Log | None = None,
+    ) -> Trained:
         """The encoders, read if they are stored, else trained by :func:`contrastlab.train.pretrain` and stored."""
         fabric = fabric or cpu_fabric(self.settings.precision)
         if fabric.broadcast(resume and self.trained and self.artefact.finished):
@@ -155,17 +176,30 @@ class Run:
         if parent is not None:
             with parent.locked(fabric, wait=True, log=log or print):
                 start = parent.train(fabric, max_minutes=max_minutes, speed=speed, log=log).encoders
-        test = self.data.test if self.data.labelled else None
-        if test is not None:
-            test = test.take(min(self.settings.test_images or len(test), len(test)))
         trained = pretrain(
-            self.recipe, self.settings, self.data.pretrain, test, seed=self.seed,
-            folder=self.folder if self.trained else None, fabric=fabric, resume=resume, max_minutes=max_minutes,
-            speed=speed, log=log, start=start,
-        )  # fmt: skip
+            self.recipe,
+            self.settings,
+            self.data.pretrain,
+            self._watched(),
+            seed=self.seed,
+            folder=self.folder if self.trained else None,
+            fabric=fabric,
+            resume=resume,
+            max_minutes=max_minutes,
+            speed=speed,
+            log=log,
+            start=start,
+        )
         if self.trained and fabric.is_global_zero:
             self.store(trained, fabric.device)
         return trained
+
+    def _watched(self) -> Any:
+        """Test items whose neighbours are looked at during training; ``None`` without labels."""
+        if not self.data.labelled:
+            return None
+        test = self.data.test
+        return test.take(min(self.settings.test_images or len(test), len(test)))
 
     def to(self, device: torch.device) -> Run:
         """The same run with its resident data on a device."""
@@ -175,9 +209,12 @@ class Run:
 
 
 def embed(
-    folder: Path | str, images: Any, *, kind: Literal["embedding", "pooled", "map"] = "embedding",
+    folder: Path | str,
+    images: Any,
+    *,
+    kind: Literal["embedding", "pooled", "map"] = "embedding",
     device: torch.device | str = "cpu",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Representations of your own pictures by a stored run, with the size and normalisation it was trained with.
 
     Images are a uint8 tensor ``[N, C, H, W]``, not normalised, a folder, paths or Pillow's. Of a folder every picture
@@ -186,28 +223,35 @@ def embed(
     (``map``).
     """
     check(kind in ("embedding", "pooled", "map"), "kind", kind, "'embedding', 'pooled' or 'map'")
-    source = _own(images)
-    nets, record = encoders.load(Path(folder), device), read_run(Path(folder))
+    source = _as_set(images)
+    networks = encoders.load(Path(folder), device)
+    record = read_run(Path(folder))
     if record.get("modality", "image") != "image":
         raise reject("folder", str(folder), f"a run of pictures; this one is of the modality {record['modality']}")
     with describing(Path(folder)):
         views = build("views", record["recipe"]["views"], types_of("views"))
         settings = Settings.model_validate(record["settings"])
-    needed, count = [net.in_channels for net in nets], source.channels
-    given = list(views.channels(count))
-    if given != needed:
-        raise NotApplicableError(f"{folder}: encoders of {needed} channels; pictures of {count} have views of {given}")
+    needed = [network.in_channels for network in networks]
+    count = source.channels
+    offered = list(views.channels(count))
+    if offered != needed:
+        encoders_of = f"{folder}: encoders of {needed} channels"
+        raise NotApplicableError(f"{encoders_of}; pictures of {count} have views of {offered}")
     augmentation = modality(source).augmentation(settings)
-    return tasks.encode(nets, views, augmentation, source, kind=kind, device=device)[0]
+    embeddings, _ = tasks.encode(networks, views, augmentation, source, kind=kind, device=device)
+    return embeddings
 
 
-def _own(images: Any) -> Any:
-    form = "a uint8 tensor of shape [N, C, H, W], a folder, paths or Pillow's images, at least one"
+def _as_set(images: Any) -> Any:
+    """A user's pictures in any of the accepted forms as a set without labels."""
     if isinstance(images, str | Path) and Path(images).is_dir():
         return load(f"unlabelled:{images}").pretrain
-    given = [images] if isinstance(images, str | Path | Image.Image) else images
-    if isinstance(given, list | tuple) and given and all(isinstance(each, str | Path | Image.Image) for each in given):
-        images = stack([(each if isinstance(each, Image.Image) else Path(each), "") for each in given])
+    picture = (str, Path, Image.Image)
+    pictures = [images] if isinstance(images, picture) else images
+    is_list = isinstance(pictures, list | tuple) and len(pictures) > 0
+    if is_list and all(isinstance(each, picture) for each in pictures):
+        images = stack([(each if isinstance(each, Image.Image) else Path(each), "") for each in pictures])
     if not isinstance(images, Tensor) or images.dim() != 4 or images.dtype != torch.uint8 or not len(images):
-        raise reject("images", getattr(images, "shape", type(images).__name__), form)
+        accepted = "a uint8 tensor of shape [N, C, H, W], a folder, paths or Pillow's images, at least one"
+        raise reject("images", getattr(images, "shape", type(images).__name__), accepted)
     return ImageSet("own", images, torch.full((len(images),), -1), ())
