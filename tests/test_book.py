@@ -11,6 +11,10 @@ import yaml
 BOOK = Path(__file__).parents[1] / "book"
 CHAPTERS = sorted(p for p in BOOK.glob("*.md") if "(ch:" in p.read_text(encoding="utf-8"))
 PAGES = sorted(BOOK.glob("*.md"))
+ARC = ("divergences", "infonce", "joint", "looseness", "point")
+"""Chapters in the order of the fourth edition: a bet, a figure to play with, the answer, and only then the proof."""
+TEMPLATE = r"^#+ (The claim|The equation|Look|Check|Try it|The smallest code|Use it for real|Summary|The question)$"
+HIDDEN = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 chapters = pytest.mark.parametrize("page", CHAPTERS, ids=lambda p: p.stem)
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 
@@ -39,11 +43,32 @@ def test_the_reference_lists_what_is_there() -> None:
 @chapters
 def test_cells_are_short_and_a_larger_build_is_one_switch_away(page: Path) -> None:
     code = [[line for line in cell.source.splitlines() if line.strip()] for cell in cells(page, "code")]
-    assert len(code) <= 26
     assert max(map(len, code)) <= 30
     for cell in cells(page, "code"):
-        hidden = {"hide-input", "hide-cell", "remove-input", "remove-cell"} & set(cell.metadata.get("tags", []))
+        hidden = HIDDEN & set(cell.metadata.get("tags", []))
         assert max(map(len, cell.source.splitlines())) <= (140 if hidden else 80)
+
+
+@pytest.mark.parametrize("page", [p for p in CHAPTERS if p.stem in ARC], ids=lambda p: p.stem)
+def test_a_chapter_bets_plays_and_answers_before_it_proves(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    moments = (
+        "{admonition} Place your bet",
+        "sliding(",
+        "## The answer: ",
+        "{prf:theorem}",
+        "{exercise}",
+        "## In one minute",
+    )
+    at = [text.index(moment) for moment in moments]
+    assert at == sorted(at), moments
+    assert text.count("In one minute") == 1
+    assert not re.search(TEMPLATE, text, re.M)
+    for cell in cells(page, "code"):
+        lines = [line for line in cell.source.splitlines() if line.strip()]
+        if not HIDDEN & set(cell.metadata.get("tags", [])):
+            assert len(lines) <= 12, lines[0]
+            assert not all(line.lstrip().startswith("assert ") for line in lines), lines[0]
 
 
 @pytest.mark.parametrize("page", CHAPTERS, ids=lambda p: p.stem)

@@ -250,6 +250,16 @@ def test_the_stored_runs_have_lines_and_a_picture(every) -> None:
     assert (axes.get_xlim()[1] < 100, axes.texts[0].get_text()) == (True, "+1000")  # it flattens no other
 
 
+def test_no_interval_and_no_seed_is_cut_in_silence(every) -> None:
+    for (paper, table), mine in every[every["gain"].notna()].groupby(["paper", "table"]):
+        axes = claims.forest(mine).axes[0]
+        low, high = axes.get_xlim()
+        cut = {line.get_ydata()[0] for line in axes.lines[:-1] if any(x < low or x > high for x in line.get_xdata())}
+        assert cut == {text.get_position()[1] for text in axes.texts}, (paper, table)
+    jcl = every[(every["paper"] == "jcl") & every["low"].notna()]
+    assert (axis := claims.forest(jcl).axes[0].get_xlim())[0] < jcl["low"].min() < jcl["high"].max() < axis[1]
+
+
 def test_others_load_the_same_lines(every, monkeypatch, capsys) -> None:
     monkeypatch.setattr(claims, "frame", lambda stored: every if len(stored) == len(STORED) else pytest.fail("others"))
     assert command.main(["claims", "--results", str(ROOT / "results"), "--csv"]) == 0

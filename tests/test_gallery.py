@@ -43,6 +43,12 @@ def test_headings_of_pandas_are_one_row_and_published_names_are_raised_in_text_a
     assert '<p title="IR^nce">x^2</p>' in page
 
 
+def test_a_folded_check_says_how_many_assertions_it_holds() -> None:
+    said = "Checked when the book is built: "
+    assert openings.checked("x = 1\nassert x\nfor y in [x]:\n    assert y") == f"{said}2 assertions"
+    assert openings.checked("assert x  # to assert more is not needed") == f"{said}1 assertion"
+
+
 def test_a_page_is_checked_for_its_first_figure_weight_scroll_bars_and_links(tmp_path: Path, browser: Any) -> None:
     from check import measures, white_papers
 

@@ -1,5 +1,7 @@
 """What the built book adds to tables: above a notebook, the picture of what was measured; and headings without gaps.
 
+A folded cell with the tag ``check`` says how many assertions it holds.
+
 ``gallery`` draws the pictures. A table of pandas has a second row of headings for the name of its index alone; here
 both are one. ``IR^nce`` is shown with what follows the caret raised.
 """
@@ -67,6 +69,22 @@ SHOWN = ("nb.claim", "nb.kept()", "nb.check()")
 """Cells of which a reader needs the output alone."""
 
 
+def checked(source: str) -> str:
+    """What a reader is told of a folded cell of assertions."""
+    count = len(re.findall(r"^\s*(?:if .*: )?assert\b", source, re.M))
+    return f"Checked when the book is built: {count} assertion{'s' * (count != 1)}"
+
+
+def count_checks(app: Any, doctree: Any) -> None:
+    """Say above each folded check how many assertions it holds."""
+    from docutils import nodes
+
+    for cell in doctree.findall(lambda node: isinstance(node, nodes.container) and "cell" in node["classes"]):
+        if "check" in cell.get("cell_metadata", {}).get("tags", []) and cell.get("hide_mode") == "input":
+            cell["prompt_show"] = checked(cell[0].astext())
+            cell["prompt_hide"] = "Fold"
+
+
 def open_with_picture(app: Any, doctree: Any) -> None:
     """Put the picture of a table above its notebook, below the question; say what the folded runs are."""
     from docutils import nodes
@@ -93,6 +111,7 @@ def open_with_picture(app: Any, doctree: Any) -> None:
 
 def setup(app: Any) -> dict[str, bool]:
     """Called by Sphinx."""
+    app.connect("doctree-read", count_checks)
     app.connect("doctree-read", open_with_picture)
     app.connect("html-page-context", tidy)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

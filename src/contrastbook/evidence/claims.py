@@ -294,22 +294,30 @@ def measured(line: Mapping[Any, Any]) -> str:
 
 
 def forest(lines: pd.DataFrame) -> Figure:
-    """The measured claims of :func:`frame`, sorted, explained by a key. A value at an edge lies beyond it."""
+    """The measured claims of :func:`frame`, sorted, explained by a key.
+
+    The axis holds all that is drawn of nine tenths of the lines, and as much again. A number at an edge is the farthest
+    value of a line that reaches beyond it.
+    """
     from contrastbook.figures.base import BLUE, ORANGE, dress, subplots
 
     shown = lines[lines["gain"].notna()].sort_values("gain", kind="stable", ascending=False).to_dict("records")
     figure, axes = subplots(size=(8, 1.2 + 0.38 * max(len(shown), 1)))
-    far = sorted(max(abs(line[name]) for name in ("gain", "published") if pd.notna(line[name])) for line in shown)
-    edge = 2 * far[int(0.9 * (len(far) - 1))] if far else 1.0  # twice as far from 0 as nine tenths of the lines
-    for y, line in enumerate(shown):
-        each = [float(part.partition(":")[2]) for part in line["differences"].split()]
+    seeds = [[float(part.partition(":")[2]) for part in line["differences"].split()] for line in shown]
+    drawn = [
+        [*each, *(line[name] for name in ("gain", "low", "high", "published") if pd.notna(line[name]))]
+        for each, line in zip(seeds, shown, strict=True)
+    ]
+    far = sorted(max(map(abs, values)) for values in drawn)
+    edge = 2 * far[int(0.9 * (len(far) - 1))] if far else 1.0
+    for y, (line, each, values) in enumerate(zip(shown, seeds, drawn, strict=True)):
         axes.plot(each, [y] * len(each), "|", color="0.3", markersize=9, zorder=2.5)
         axes.plot([line["low"], line["high"]], [y, y], color=BLUE, linewidth=2, zorder=2)
         filled = "none" if line["verdict"] == "open" else "full"
         axes.plot(line["gain"], y, "o", color=BLUE, fillstyle=filled, markersize=7, zorder=3)
         place, marker = (line["published"], "D") if pd.notna(line["published"]) else (0, "<>"[line["claimed_sign"] > 0])
         axes.plot(place, y, marker, color=ORANGE, markerfacecolor="none", markersize=7, zorder=4)
-        for beyond in (value for value in (line["gain"], place) if abs(value) > edge):
+        for beyond in (end for end in (min(values), max(values)) if abs(end) > edge):
             axes.annotate(f"{beyond:+.0f}", (math.copysign(edge, beyond), y), ha="left" if beyond < 0 else "right")
     axes.set_xlim(*(max(-edge, min(edge, end)) for end in axes.get_xlim()))
     axes.axvline(0, color="0.4", ls="--", lw=1, zorder=1)
