@@ -6,6 +6,7 @@ sums the losses of the answers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -110,9 +111,12 @@ def embed(encoders: nn.ModuleList, views: tuple[Tensor, ...]) -> list[Tensor]:
     streams = len(encoders)
     if len(views) == streams:
         return [encoder(view) for encoder, view in zip(encoders, views, strict=True)]
-    each = len(views) // streams
-    embedded = [encoder(torch.cat(views[s::streams])).chunk(each) for s, encoder in enumerate(encoders)]
-    return [embedded[v % streams][v // streams] for v in range(len(views))]
+    views_per_stream = len(views) // streams
+    by_stream = []
+    for stream, encoder in enumerate(encoders):
+        embedded = encoder(torch.cat(views[stream::streams]))
+        by_stream.append(embedded.chunk(views_per_stream))
+    return [by_stream[v % streams][v // streams] for v in range(len(views))]
 
 
 class Network(nn.Module):
@@ -128,9 +132,12 @@ class Network(nn.Module):
 
 def in_chunks(embed: Embed, views: tuple[Tensor, ...], count: int) -> list[Tensor]:
     """What ``embed`` gives of the views ``[B, …]``, computed in ``count`` chunks of the items."""
-    size = -(-len(views[0]) // count)
-    made = [embed(*chunk) for chunk in zip(*(view.split(size) for view in views), strict=True)]
-    return made[0] if len(made) == 1 else [torch.cat(each) for each in zip(*made, strict=True)]
+    size = math.ceil(len(views[0]) / count)
+    pieces = [view.split(size) for view in views]
+    chunks = [embed(*chunk) for chunk in zip(*pieces, strict=True)]
+    if len(chunks) == 1:
+        return chunks[0]
+    return [torch.cat(embeddings) for embeddings in zip(*chunks, strict=True)]
 
 
 class Chunked(nn.Module):
@@ -147,10 +154,11 @@ class Chunked(nn.Module):
         self.network, self.size = network, size
 
     def forward(self, *views: Tensor) -> list[Tensor]:
-        again = partial(
-            checkpoint, self.network, use_reentrant=False, context_fn=lambda: (nullcontext(), self._same_buffers())
-        )
-        return in_chunks(again, views, -(-len(views[0]) // self.size))
+        def contexts() -> tuple[Any, Any]:
+            return nullcontext(), self._same_buffers()  # forward, and when it is computed again
+
+        embed_twice = partial(checkpoint, self.network, use_reentrant=False, context_fn=contexts)
+        return in_chunks(embed_twice, views, math.ceil(len(views[0]) / self.size))
 
     @contextmanager
     def _same_buffers(self) -> Iterator[None]:
@@ -275,10 +283,11 @@ class Keys(Part):
 
     def needs(self, given: Choices) -> Iterator[Need]:
         count = self.views_needed(len(given.views.streams), given.positives.further_keys)
-        if count is not None:
-            number = {1: "one view", 2: "two views", 3: "three views"}.get(count, f"{count} views")
-            asked = f"keys={self!r} with positives={given.positives!r} needs {number} of each image"
-            yield Need(view_count(count), f"{asked}{self.views_reason}; given: {given.views!r}")
+        if count is None:
+            return
+        number = {1: "one view", 2: "two views", 3: "three views"}.get(count, f"{count} views")
+        needs = f"keys={self!r} with positives={given.positives!r} needs {number} of each image"
+        yield Need(view_count(count), f"{needs}{self.views_reason}; given: {given.views!r}")
 
     def network(self, setup: Setup) -> Network:
         """What gradients reach: the encoders, and whatever else these keys train."""
@@ -305,25 +314,32 @@ class _Synchronised(_BatchNorm):
             return super().forward(x)
         if x.device.type == "cuda":  # two collectives a step where the code below has four
             return nn.SyncBatchNorm.forward(self, x)  # type: ignore[arg-type]
-        axes, shape = [k for k in range(x.dim()) if k != 1], [1, -1, *[1] * (x.dim() - 2)]
+        axes = [axis for axis in range(x.dim()) if axis != 1]  # all but the channels
+        shape = [1, -1, *[1] * (x.dim() - 2)]
         full = x.float()
         mean = gather_with_gradient(full.mean(axes)[None]).mean(0)
         centred = full - mean.view(shape)
         variance = gather_with_gradient(centred.square().mean(axes)[None]).mean(0)
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
-            with torch.no_grad():
-                self.num_batches_tracked.add_(1)
-                size, share = count * x.numel() / x.shape[1], self.momentum or 0.0
-                self.running_mean.lerp_(mean, share)
-                self.running_var.lerp_(variance * (size / (size - 1)), share)
+        self._track(mean, variance, count * x.numel() / x.shape[1])
         out = centred * (variance + self.eps).rsqrt().view(shape)
         if self.affine:
             out = out * self.weight.view(shape) + self.bias.view(shape)
         return out.to(x.dtype)
 
+    @torch.no_grad()
+    def _track(self, mean: Tensor, variance: Tensor, size: float) -> None:
+        """Move the running statistics towards those of a batch of ``size`` values per channel."""
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        share = self.momentum or 0.0
+        self.num_batches_tracked.add_(1)
+        self.running_mean.lerp_(mean, share)
+        self.running_var.lerp_(variance * (size / (size - 1)), share)
+
 
 _KINDS: dict[type, type] = {
-    kind: type(f"Sync{kind.__name__}", (_Synchronised, kind), {}) for kind in (nn.BatchNorm1d, nn.BatchNorm2d)
+    nn.BatchNorm1d: type("SyncBatchNorm1d", (_Synchronised, nn.BatchNorm1d), {}),
+    nn.BatchNorm2d: type("SyncBatchNorm2d", (_Synchronised, nn.BatchNorm2d), {}),
 }
 
 

@@ -65,11 +65,15 @@ class InBatch(Keys):
 
     @property
     def latex(self) -> str:
-        which = {"both": "both views", "across": "the other view", "within": "the same view"}[self.against]
-        slow = "" if self.momentum is None else rf"\text{{, momentum encoder }}m={self.momentum:g}"
-        one = "" if self.symmetric else r"\text{, one direction}"
-        ahead = "" if self.predictor is None else r"\text{, queries through a predictor}"
-        return rf"\text{{the batch, {which}}}{slow}{ahead}{one}"
+        views = {"both": "both views", "across": "the other view", "within": "the same view"}[self.against]
+        parts = [rf"\text{{the batch, {views}}}"]
+        if self.momentum is not None:
+            parts.append(rf"\text{{, momentum encoder }}m={self.momentum:g}")
+        if self.predictor is not None:
+            parts.append(r"\text{, queries through a predictor}")
+        if not self.symmetric:
+            parts.append(r"\text{, one direction}")
+        return "".join(parts)
 
 
 class InBatchState(KeyState):
@@ -87,28 +91,32 @@ class InBatchState(KeyState):
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         queries = embed(*batch.views)
+        pools = self._pools(queries, batch, network)
+        items = len(pools[0])
+        check(items > 1, "batch", items, "at least two items: keys in a batch of one have no negatives")
         local = base.rows_of_this_process(len(queries[0]), queries[0].device)
-        slow = self.slow
-        if slow is None:
-            pools = [base.gather_with_gradient(q) for q in queries]
-        else:
-            with torch.no_grad():
-                base.momentum_update(slow, network.encoders, self.momentum or 0.0)
-                keys = base.in_chunks(lambda *some: base.embed(slow, some), batch.views, batch.chunks)
-                pools = [base.gather(k) for k in keys]
-        check(len(pools[0]) > 1, "batch", len(pools[0]), "at least two items: keys in a batch of one have no negatives")
         directions = []
         for query, key in self.directions:
-            q, other, same = queries[query], pools[key], pools[query]
-            positive = other[local][:, None]
+            same_view, other_view = pools[query], pools[key]
+            positive = other_view[local][:, None]
             if self.against == "both":  # SimCLR: both views of all other images
-                themselves = (local + len(same))[:, None]
-                directions.append(Direction(q, positive, torch.cat([other, same]), local, banned=themselves))
+                pool, own, banned = torch.cat([other_view, same_view]), local, (local + items)[:, None]
             elif self.against == "within":
-                directions.append(Direction(q, positive, same, banned=local[:, None]))
+                pool, own, banned = same_view, None, local[:, None]
             else:
-                directions.append(Direction(q, positive, other, local))
+                pool, own, banned = other_view, local, None
+            directions.append(Direction(queries[query], positive, pool, own, banned=banned))
         return directions, []
+
+    def _pools(self, queries: list[Tensor], batch: Batch, network: Network) -> list[Tensor]:
+        """The keys of each view over all processes: the embeddings themselves, or those of a momentum encoder."""
+        slow = self.slow
+        if slow is None:
+            return [base.gather_with_gradient(query) for query in queries]
+        with torch.no_grad():
+            base.momentum_update(slow, network.encoders, self.momentum or 0.0)
+            keys = base.in_chunks(lambda *views: base.embed(slow, views), batch.views, batch.chunks)
+            return [base.gather(key) for key in keys]
 
 
 def normed_layers(*sizes: int) -> nn.Sequential:
@@ -127,9 +135,12 @@ class Predicting(Network):
         self.predictor = predictor
 
     def forward(self, *views: Tensor) -> list[Tensor]:
-        streams = len(self.encoders)
-        made = (self.encoders[v % streams].project(view) for v, view in enumerate(views))  # type: ignore[operator]
-        return [F.normalize(self.predictor(projected).float(), dim=1, eps=1e-8) for projected in made]
+        embeddings = []
+        for v, view in enumerate(views):
+            encoder = self.encoders[v % len(self.encoders)]
+            predicted = self.predictor(encoder.project(view))  # type: ignore[operator]
+            embeddings.append(F.normalize(predicted.float(), dim=1, eps=1e-8))
+        return embeddings
 
 
 @dataclass(frozen=True)
@@ -208,20 +219,23 @@ class LocationNetwork(Network):
 
     def forward(self, *views: Tensor) -> list[Tensor]:
         """Unit embeddings ``[B, d]`` of each view, then unit locations ``[B, h·w, d]`` of each."""
-        both = [encoder.embed_with_map(view, self.block) for encoder, view in zip(self.encoders, views, strict=True)]  # type: ignore[operator]
-        for embedded, seen in both:
-            if seen.shape[1] != embedded.shape[1]:
-                raise reject("dim", embedded.shape[1], f"{seen.shape[1]}, the channels of the map {self.block}")
-        locations = [F.normalize(seen.flatten(2).mT.float(), dim=2, eps=1e-8) for _, seen in both]
-        return [embedded for embedded, _ in both] + locations
+        embeddings, locations = [], []
+        for encoder, view in zip(self.encoders, views, strict=True):
+            embedding, features = encoder.embed_with_map(view, self.block)  # type: ignore[operator]
+            if features.shape[1] != embedding.shape[1]:
+                raise reject("dim", embedding.shape[1], f"{features.shape[1]}, the channels of the map {self.block}")
+            embeddings.append(embedding)
+            locations.append(F.normalize(features.flatten(2).mT.float(), dim=2, eps=1e-8))
+        return embeddings + locations
 
 
 class LocationsState(KeyState):
     """Embeddings of the batch against the locations of its maps."""
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
-        made, count = embed(*batch.views), len(network.encoders)
-        queries, maps = made[:count], made[count:]
+        embedded = embed(*batch.views)
+        count = len(network.encoders)
+        queries, maps = embedded[:count], embedded[count:]
         pools = {key: base.gather_with_gradient(maps[key]) for _, key in self.directions}
         items = base.rows_of_this_process(len(queries[0]), queries[0].device)
         directions = []
@@ -299,12 +313,13 @@ class PixelsState(KeyState):
         With :math:`q=(\hat x,-\lVert\hat x\rVert^2/2,1)` and :math:`k=(x,1,-\lVert x\rVert^2/2)` the product is
         :math:`-\lVert x-\hat x\rVert^2/2`.
         """
-        x = torch.cat([target.flatten(1) for target in batch.views[self.streams :]], 1)
-        known = x.isfinite()
-        scale = 1 / math.sqrt(x.shape[1])
-        guess = torch.cat([made.flatten(1) for made in embed(*batch.views)], 1).where(known, 0.0) * scale
-        x = x.where(known, 0.0) * scale
-        one = x.new_ones(len(x), 1)
-        query = torch.cat([guess, -guess.square().sum(1, keepdim=True) / 2, one], 1)
-        key = torch.cat([x, one, -x.square().sum(1, keepdim=True) / 2], 1)
+        targets = torch.cat([target.flatten(1) for target in batch.views[self.streams :]], 1)
+        predictions = torch.cat([prediction.flatten(1) for prediction in embed(*batch.views)], 1)
+        is_known = targets.isfinite()
+        scale = 1 / math.sqrt(targets.shape[1])
+        predictions = predictions.where(is_known, 0.0) * scale
+        targets = targets.where(is_known, 0.0) * scale
+        ones = targets.new_ones(len(targets), 1)
+        query = torch.cat([predictions, -predictions.square().sum(1, keepdim=True) / 2, ones], 1)
+        key = torch.cat([targets, ones, -targets.square().sum(1, keepdim=True) / 2], 1)
         return [Direction(query, key[:, None], torch.zeros_like(key[:1]))], []

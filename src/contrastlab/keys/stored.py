@@ -70,8 +70,10 @@ class Bank(Keys):
 
     @property
     def latex(self) -> str:
-        moved = rf"\overline{{{self.rate:g}\,m_i+{1 - self.rate:g}\,q_i}}" if self.rate else "q_i"
-        return rf"\text{{memory bank, }}m_i\leftarrow {moved}"
+        new_row = "q_i"
+        if self.rate:
+            new_row = rf"\overline{{{self.rate:g}\,m_i+{1 - self.rate:g}\,q_i}}"
+        return rf"\text{{memory bank, }}m_i\leftarrow {new_row}"
 
 
 class BankState(StoredState):
@@ -84,8 +86,8 @@ class BankState(StoredState):
         self.rate = rate
         self.clusters, runs = setup.k_means
         check(self.clusters <= setup.items, "clusters", self.clusters, f"at most the number of images, {setup.items}")
-        made = (MemoryBank(setup.items, setup.dim, setup.generator, runs=runs) for _ in setup.encoders)
-        self.stores = nn.ModuleList(made)  # type: ignore[assignment]
+        banks = [MemoryBank(setup.items, setup.dim, setup.generator, runs=runs) for _ in setup.encoders]
+        self.stores = nn.ModuleList(banks)  # type: ignore[assignment]
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         """The item's own row is the positive, and its embedding what the row is moved towards."""
@@ -104,8 +106,10 @@ class BankState(StoredState):
 
     def cluster(self, seed: int) -> None:
         """k-means of each bank (LA and CAVE: once an epoch); each process computes its share of the runs for all."""
+        if not self.clusters:
+            return
         rank, count = base.world()
-        for bank in self.stores if self.clusters else ():
+        for bank in self.stores:
             for run in range(rank, bank.labels.shape[1], count):
                 bank.labels[:, run] = kmeans(bank.rows, self.clusters, seed=seed + run)[:, 0]
             base.share_columns(bank.labels)
@@ -181,8 +185,9 @@ class Queue(Keys):
 
     @property
     def latex(self) -> str:
-        groups = self.shuffle_groups
-        shuffled = "" if groups == 1 else rf"\text{{, batch-norm in {groups} shuffled groups}}"
+        shuffled = ""
+        if self.shuffle_groups > 1:
+            shuffled = rf"\text{{, batch-norm in {self.shuffle_groups} shuffled groups}}"
         return rf"\text{{queue of }}{self.size}\text{{ keys, momentum encoder }}m={self.momentum:g}{shuffled}"
 
 
@@ -195,34 +200,37 @@ class QueueState(StoredState):
         super().__init__(setup)
         self.choice = choice
         self.slow = copy.deepcopy(setup.encoders).requires_grad_(False)
-        made = (KeyQueue(choice.size, setup.dim, setup.generator) for _ in setup.encoders)
-        self.stores = nn.ModuleList(made)  # type: ignore[assignment]
+        queues = [KeyQueue(choice.size, setup.dim, setup.generator) for _ in setup.encoders]
+        self.stores = nn.ModuleList(queues)  # type: ignore[assignment]
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         """The first view of each stream asks; keys are of the other views, or of the same where there is but one."""
-        streams, size, groups = len(self.slow), len(batch.views[0]), self.choice.shuffle_groups
+        streams, groups = len(self.slow), self.choice.shuffle_groups
         if groups > 1 and batch.chunks > local_groups(groups):
             accepted = f"at most {local_groups(groups)}, the groups of batch-norm of a process (keys.shuffle_groups)"
             raise reject("accumulate", batch.chunks, accepted)
         queries = self.queries(embed, batch.views[:streams])
-        first = 0 if streams == len(batch.views) else streams
+        key_views = batch.views
+        if len(batch.views) > streams:  # there are further views of each item
+            key_views = batch.views[streams:]
         fresh = []
         with torch.no_grad():
             base.momentum_update(self.slow, network.encoders, self.choice.momentum)
             for stream, encoder in enumerate(self.slow):
-                seen = batch.views[first + stream :: streams]
+                views = key_views[stream::streams]
                 # image by image, so that the order is that of the global batch; one view keeps its memory format
-                flat = seen[0] if len(seen) == 1 else torch.stack(seen, 1).flatten(0, 1)
+                flat = views[0] if len(views) == 1 else torch.stack(views, 1).flatten(0, 1)
                 embedded = in_groups(encoder, flat, groups, batch.generator, batch.chunks)
-                fresh.append(embedded.view(size, len(seen), -1))
+                fresh.append(embedded.view(len(views[0]), len(views), -1))
         return [Direction(queries[q], fresh[k], self.rows(k)) for q, k in self.directions], fresh
 
     def queries(self, embed: Embed, views: tuple[Tensor, ...]) -> list[Tensor]:
         groups = local_groups(self.choice.shuffle_groups)
         if groups == 1:
             return embed(*views)
-        pieces = [embed(*group) for group in zip(*(view.tensor_split(groups) for view in views), strict=True)]
-        return [torch.cat(stream) for stream in zip(*pieces, strict=True)]
+        pieces = [view.tensor_split(groups) for view in views]
+        embedded = [embed(*group) for group in zip(*pieces, strict=True)]
+        return [torch.cat(stream) for stream in zip(*embedded, strict=True)]
 
     def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
         for store, keys in zip(self.stores, fresh, strict=True):
