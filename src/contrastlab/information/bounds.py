@@ -157,9 +157,12 @@ class Conditional:
 
 
 def _conditional(
-    bound: Callable[[Tensor, Tensor], Tensor], positives: Tensor, candidates: Candidates, region: Negatives,
+    bound: Callable[[Tensor, Tensor], Tensor],
+    positives: Tensor,
+    candidates: Candidates,
+    region: Negatives,
     generator: torch.Generator,
-) -> Conditional:  # fmt: skip
+) -> Conditional:
     logits = candidates.logits
     _check(positives, logits)
     scores = candidates.read(region.select(candidates, BatchRandom(generator), 0, 1))

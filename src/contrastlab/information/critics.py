@@ -186,9 +186,18 @@ def _batches(order: Tensor, batch: int) -> list[Tensor]:
 
 
 def fit(
-    critic: nn.Module, bound: Bound, x: Tensor, y: Tensor, *, batch: int = 128, epochs: int = 200, patience: int = 20,
-    learning_rate: float = 1e-3, held_out: float = 0.2, seed: int = 0,
-) -> Fit:  # fmt: skip
+    critic: nn.Module,
+    bound: Bound,
+    x: Tensor,
+    y: Tensor,
+    *,
+    batch: int = 128,
+    epochs: int = 200,
+    patience: int = 20,
+    learning_rate: float = 1e-3,
+    held_out: float = 0.2,
+    seed: int = 0,
+) -> Fit:
     """Maximise ``bound`` over the critic with Adam, in place; stop when held-out pairs no longer gain.
 
     The pairs ``x`` ``[N, p]`` and ``y`` ``[N, q]``, tensors or arrays of finite numbers in whatever precision, are

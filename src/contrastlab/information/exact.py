@@ -134,9 +134,13 @@ def threshold(joint: Joint, critic: ArrayLike) -> Table:
 
 
 def normalised_similarity(
-    joint: Joint, critic: ArrayLike, draws: int, negatives: ArrayLike | None = None, *,
+    joint: Joint,
+    critic: ArrayLike,
+    draws: int,
+    negatives: ArrayLike | None = None,
+    *,
     positive_in_denominator: bool = True,
-) -> tuple[Table, Table]:  # fmt: skip
+) -> tuple[Table, Table]:
     """Mean and variance over the negatives of ``Z = f(x, y) − log mean of exp f(x, ·)``, each ``[n, m]`` by pair.
 
     Args:
@@ -172,9 +176,13 @@ def normalised_similarity(
 
 
 def contrastive(
-    joint: Joint, critic: ArrayLike, draws: int, negatives: ArrayLike | None = None, *,
+    joint: Joint,
+    critic: ArrayLike,
+    draws: int,
+    negatives: ArrayLike | None = None,
+    *,
     positive_in_denominator: bool = True,
-) -> float:  # fmt: skip
+) -> float:
     """``E_{p(x,y)}`` of :func:`normalised_similarity`: VINCE and CNCE, for any distribution of the negatives."""
     mean, _ = normalised_similarity(joint, critic, draws, negatives, positive_in_denominator=positive_in_denominator)
     return float((joint.table * mean).sum())

@@ -26,7 +26,27 @@ from contrastlab.keys.batch import InBatch, Locations, Pixels, Prototypes
 from contrastlab.keys.stored import Bank, BankState, KeyQueue, MemoryBank, Queue
 
 __all__ = [
-    "Bank", "BankState", "Batch", "Chunked", "Direction", "Embed", "InBatch", "KeyQueue", "KeyState", "Keys",
-    "Locations", "MemoryBank", "Network", "Pixels", "Prototypes", "Queue", "Setup", "embed", "gather",
-    "gather_with_gradient", "momentum_update", "synchronise", "world",
-]  # fmt: skip
+    "Bank",
+    "BankState",
+    "Batch",
+    "Chunked",
+    "Direction",
+    "Embed",
+    "InBatch",
+    "KeyQueue",
+    "KeyState",
+    "Keys",
+    "Locations",
+    "MemoryBank",
+    "Network",
+    "Pixels",
+    "Prototypes",
+    "Queue",
+    "Setup",
+    "embed",
+    "gather",
+    "gather_with_gradient",
+    "momentum_update",
+    "synchronise",
+    "world",
+]

@@ -38,9 +38,13 @@ def _faiss(keys: Tensor, clusters: int, iterations: int, seed: int) -> Tensor:
 
     data = keys.detach().float().contiguous().numpy()
     model = faiss.Kmeans(
-        data.shape[1], clusters, niter=iterations, seed=seed,
-        min_points_per_centroid=1, max_points_per_centroid=10**7,
-    )  # fmt: skip
+        data.shape[1],
+        clusters,
+        niter=iterations,
+        seed=seed,
+        min_points_per_centroid=1,
+        max_points_per_centroid=10**7,
+    )
     model.train(data)
     return torch.from_numpy(model.index.search(data, 1)[1][:, 0])
 

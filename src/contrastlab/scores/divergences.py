@@ -147,44 +147,56 @@ def tsallis(alpha: float = 3.0) -> Divergence:
 
 
 KL = Divergence(
-    "kl", "Kullback–Leibler", r"u\log u",
+    "kl",
+    "Kullback–Leibler",
+    r"u\log u",
     f=lambda u: -torch.special.entr(u),
     derivative=lambda v: 1 + v,
     composition=torch.exp,
     conjugate=lambda t: (t - 1).exp(),
-)  # fmt: skip
+)
 JS = Divergence(
-    "js", "Jensen–Shannon", r"u\log u-(1+u)\log\frac{1+u}{2}",
+    "js",
+    "Jensen–Shannon",
+    r"u\log u-(1+u)\log\frac{1+u}{2}",
     f=lambda u: -torch.special.entr(u) - (1 + u) * (torch.log1p(u) - _LOG2),
     derivative=lambda v: _LOG2 + F.logsigmoid(v),
     composition=lambda v: F.softplus(v) - _LOG2,
     conjugate=lambda t: _where(t < _LOG2, lambda s: -(2 - s.exp()).log(), t, 0.0, math.inf),
     highest=_LOG2,
-)  # fmt: skip
+)
 PEARSON = Divergence(
-    "pearson", "Pearson χ²", r"(u-1)^2",
+    "pearson",
+    "Pearson χ²",
+    r"(u-1)^2",
     f=lambda u: (u - 1) ** 2,
     derivative=lambda v: 2 * torch.expm1(v),
     composition=lambda v: torch.expm1(2 * v),
     conjugate=lambda t: torch.where(t < -2, -1.0, t**2 / 4 + t),
-)  # fmt: skip
+)
 HELLINGER = Divergence(
-    "hellinger", "squared Hellinger", r"(\sqrt u-1)^2",
+    "hellinger",
+    "squared Hellinger",
+    r"(\sqrt u-1)^2",
     f=lambda u: (u.sqrt() - 1) ** 2,
     derivative=lambda v: -torch.expm1(-v / 2),
     composition=lambda v: torch.expm1(v / 2),
     conjugate=lambda t: _where(t < 1, lambda s: s / (1 - s), t, 0.0, math.inf),
     highest=1.0,
-)  # fmt: skip
+)
 TSALLIS = tsallis()
 VINCZE_LE_CAM = Divergence(
-    "vincze_le_cam", "Vincze–Le Cam", r"\frac{(u-1)^2}{u+1}",
+    "vincze_le_cam",
+    "Vincze–Le Cam",
+    r"\frac{(u-1)^2}{u+1}",
     f=lambda u: (u - 1) ** 2 / (u + 1),
     derivative=lambda v: 1 - 4 * torch.sigmoid(-v) ** 2,
     composition=lambda v: 3 - 8 * torch.sigmoid(-v) + 4 * torch.sigmoid(-v) ** 2,
     conjugate=_vlc_conjugate,
-    highest=1.0, attained=True, largest_mu=2.0,
-)  # fmt: skip
+    highest=1.0,
+    attained=True,
+    largest_mu=2.0,
+)
 VINCZE_LE_CAM_PRINTED = replace(
     VINCZE_LE_CAM,
     name="vincze_le_cam_printed",
@@ -194,35 +206,53 @@ VINCZE_LE_CAM_PRINTED = replace(
     largest_mu=1.0,
 )
 REVERSE_KL = Divergence(
-    "reverse_kl", "reverse Kullback–Leibler", r"-\log u",
+    "reverse_kl",
+    "reverse Kullback–Leibler",
+    r"-\log u",
     f=lambda u: -u.log(),
     derivative=lambda v: -(-v).exp(),
     composition=lambda v: v - 1,
     conjugate=lambda t: _where(t < 0, lambda s: -1 - (-s).log(), t, -1.0, math.inf),
-    highest=0.0, largest_mu=0.0,
-)  # fmt: skip
+    highest=0.0,
+    largest_mu=0.0,
+)
 NEYMAN = Divergence(
-    "neyman", "Neyman χ²", r"\frac{(1-u)^2}{u}",
+    "neyman",
+    "Neyman χ²",
+    r"\frac{(1-u)^2}{u}",
     f=lambda u: (1 - u) ** 2 / u,
     derivative=lambda v: -torch.expm1(-2 * v),
     composition=lambda v: -2 * torch.expm1(-v),
     conjugate=lambda t: _where(t <= 1, lambda s: 2 - 2 * (1 - s).sqrt(), t, 0.0, math.inf),
-    highest=1.0, attained=True, largest_mu=0.0,
-)  # fmt: skip
+    highest=1.0,
+    attained=True,
+    largest_mu=0.0,
+)
 JEFFREY = Divergence(
-    "jeffrey", "Jeffrey", r"(u-1)\log u",
+    "jeffrey",
+    "Jeffrey",
+    r"(u-1)\log u",
     f=lambda u: (u - 1) * u.log(),
     derivative=lambda v: v - torch.expm1(-v),
     composition=lambda v: v + torch.expm1(v),
     conjugate=_jeffrey_conjugate,
-)  # fmt: skip
+)
 
 _ALL = {
     d.name: d
     for d in (
-        KL, JS, PEARSON, HELLINGER, TSALLIS, VINCZE_LE_CAM, VINCZE_LE_CAM_PRINTED, REVERSE_KL, NEYMAN, JEFFREY,
+        KL,
+        JS,
+        PEARSON,
+        HELLINGER,
+        TSALLIS,
+        VINCZE_LE_CAM,
+        VINCZE_LE_CAM_PRINTED,
+        REVERSE_KL,
+        NEYMAN,
+        JEFFREY,
     )
-}  # fmt: skip
+}
 
 
 def names() -> tuple[str, ...]:

@@ -24,8 +24,16 @@ if TYPE_CHECKING:  # results are read without torch
     import torch
 
 _PACKAGES = (
-    "torch", "torchvision", "numpy", "scikit-learn", "scipy", "pandas", "lightning-fabric", "faiss-cpu", "safetensors",
-)  # fmt: skip
+    "torch",
+    "torchvision",
+    "numpy",
+    "scikit-learn",
+    "scipy",
+    "pandas",
+    "lightning-fabric",
+    "faiss-cpu",
+    "safetensors",
+)
 
 
 COMMIT_VARIABLE = "CONTRASTLAB_COMMIT"
@@ -86,16 +94,24 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     return {
-        "git_commit": commit, "git_dirty": dirty, "package": __version__, "versions": versions, "cpu": _cpu(),
-        "capability": torch.backends.cpu.get_cpu_capability(), "cores": os.cpu_count() or 1,
-        "threads": torch.get_num_threads(), "device": str(device),
-        "gpu": torch.cuda.get_device_name(device) if cuda else None, "driver": _driver() if cuda else None,
-        "cuda": torch.version.cuda if cuda else None, "processes": world()[1],
+        "git_commit": commit,
+        "git_dirty": dirty,
+        "package": __version__,
+        "versions": versions,
+        "cpu": _cpu(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+        "device": str(device),
+        "gpu": torch.cuda.get_device_name(device) if cuda else None,
+        "driver": _driver() if cuda else None,
+        "cuda": torch.version.cuda if cuda else None,
+        "processes": world()[1],
         "tf32_products": torch.backends.cuda.matmul.allow_tf32 if cuda else None,
         "tf32_convolutions": torch.backends.cudnn.allow_tf32 if cuda else None,
         "cudnn_benchmark": torch.backends.cudnn.benchmark if cuda else None,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-    }  # fmt: skip
+    }
 
 
 class Clock:
@@ -115,10 +131,14 @@ class Clock:
 
         cuda, kib = self.device.type == "cuda", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return Provenance(
-            **provenance(self.device), **further, started=self.started, finished=datetime.now(UTC),
-            wall_s=time.monotonic() - self.wall, cpu_s=time.process_time() - self.cpu,
+            **provenance(self.device),
+            **further,
+            started=self.started,
+            finished=datetime.now(UTC),
+            wall_s=time.monotonic() - self.wall,
+            cpu_s=time.process_time() - self.cpu,
             peak_memory_bytes=torch.cuda.max_memory_allocated(self.device) if cuda else kib * 1024,
-        )  # fmt: skip
+        )
 
 
 def _output(*command: str) -> str | None:

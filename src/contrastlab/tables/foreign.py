@@ -36,9 +36,17 @@ class Scored(NamedTuple):
 
 
 def score(
-    module: nn.Module, task: str, data: Splits, *, untrained: nn.Module | None = None, name: str = "",
-    settings: Settings | None = None, profile: str = "foreign", seed: int = 0, device: torch.device | str = "cpu",
-) -> Scored:  # fmt: skip
+    module: nn.Module,
+    task: str,
+    data: Splits,
+    *,
+    untrained: nn.Module | None = None,
+    name: str = "",
+    settings: Settings | None = None,
+    profile: str = "foreign",
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Scored:
     """What a task says of any network, with intervals, provenance and hashes; ``results.save`` keeps either result.
 
     Args:
@@ -63,9 +71,17 @@ def score(
 
 
 def one(
-    module: nn.Module, task: str, data: Splits, name: str, settings: Settings, profile: str, seed: int,
-    device: torch.device | str, *, weights: str = "",
-) -> Result:  # fmt: skip
+    module: nn.Module,
+    task: str,
+    data: Splits,
+    name: str,
+    settings: Settings,
+    profile: str,
+    seed: int,
+    device: torch.device | str,
+    *,
+    weights: str = "",
+) -> Result:
     """One of the two results of :func:`score`, whose arguments these are; ``weights`` says of a floor what it is."""
     clock, asked, network = results.Clock(device), tasks.get(task, settings), copy.deepcopy(module)
     asked.check(data)
@@ -81,10 +97,15 @@ def one(
         half = tasks.metric(key).half_width(value, record["items"], record["half_widths"].get(key))
         record["half_widths"] |= {} if half is None else {key: half}
     return Result(
-        table=FOREIGN.rstrip("/"), dataset=data.name, method=f"{FOREIGN}{name}" + f" {UNTRAINED}" * bool(weights),
-        seed=seed, profile=profile, recipe={"foreign": recipe}, **record,
+        table=FOREIGN.rstrip("/"),
+        dataset=data.name,
+        method=f"{FOREIGN}{name}" + f" {UNTRAINED}" * bool(weights),
+        seed=seed,
+        profile=profile,
+        recipe={"foreign": recipe},
+        **record,
         provenance=clock.read(data_fingerprint=items.fingerprint(data), data_note=data.note),
-    )  # fmt: skip
+    )
 
 
 def redrawn(module: nn.Module, seed: int) -> nn.Module:

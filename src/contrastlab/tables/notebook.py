@@ -31,9 +31,15 @@ from contrastlab.tables.runs import Run
 Made = report.Report | report.Reports
 
 PARAMETERS: Mapping[str, Any] = {
-    "dataset": "shapes", "columns": "all", "rows": "all", "profile": "auto", "seeds": "0", "jobs": "auto",
-    "data_root": "", "out_dir": "runs",
-}  # fmt: skip
+    "dataset": "shapes",
+    "columns": "all",
+    "rows": "all",
+    "profile": "auto",
+    "seeds": "0",
+    "jobs": "auto",
+    "data_root": "",
+    "out_dir": "runs",
+}
 """Parameters of a notebook and their defaults; a notebook may leave some out, and has no others."""
 
 
@@ -185,9 +191,12 @@ def write(target: str, to: Path | None = None) -> Path:
 
 
 def study(
-    name: str, namespace: Mapping[str, Any], *, profiles: Sequence[str] = ("smoke", "laptop", "paper"),
+    name: str,
+    namespace: Mapping[str, Any],
+    *,
+    profiles: Sequence[str] = ("smoke", "laptop", "paper"),
     also: Sequence[str] = (),
-) -> Study:  # fmt: skip
+) -> Study:
     """Check the parameters of a notebook that shows no table of encoders, and resolve them; see :func:`open`."""
     return Study(**_resolved(name, namespace, profiles, also))
 

@@ -59,10 +59,14 @@ class Replay:
 def _decisive(result: Result) -> dict[str, str | int | None]:
     p = result.provenance
     return {
-        "recipe": result.setup[:8], "data": p.data_fingerprint[:8], "precision": result.precision,
-        "processor": p.gpu or p.cpu, "instructions": p.capability, "threads": p.threads,
+        "recipe": result.setup[:8],
+        "data": p.data_fingerprint[:8],
+        "precision": result.precision,
+        "processor": p.gpu or p.cpu,
+        "instructions": p.capability,
+        "threads": p.threads,
         **{name: p.versions.get(name) for name in ("torch", "torchvision", "numpy", "scipy")},
-    }  # fmt: skip
+    }
 
 
 @cache

@@ -16,9 +16,25 @@ from contrastlab.tables.show import Lines, Report, Reports, image
 from contrastlab.tables.stored import PROFILES, BestEvidence, Evidence, best_first, evidence
 
 __all__ = [
-    "PROFILES", "BestEvidence", "Estimate", "Evidence", "Lines", "Report", "Reports", "Row", "Unavailable",
-    "best_first", "columns", "evidence", "image", "interval", "machine", "origin", "scores", "table",
-]  # fmt: skip
+    "PROFILES",
+    "BestEvidence",
+    "Estimate",
+    "Evidence",
+    "Lines",
+    "Report",
+    "Reports",
+    "Row",
+    "Unavailable",
+    "best_first",
+    "columns",
+    "evidence",
+    "image",
+    "interval",
+    "machine",
+    "origin",
+    "scores",
+    "table",
+]
 
 
 def table(

@@ -51,8 +51,11 @@ def evidence(table: Table, stored: Iterable[Result]) -> tuple[Evidence, ...]:
             continue
         if r.table == plan.name or r.setup in setups(r.dataset, r.method, r.profile):
             found.setdefault((r.dataset, r.profile), {}).setdefault(r.method, set()).add(r.seed)
-    printed = {column.data for name, column in plan.columns.items()
-               if any(plan.published_value(name, row) is not None for row in plan.rows)}  # fmt: skip
+    printed = {
+        column.data
+        for name, column in plan.columns.items()
+        if any(plan.published_value(name, row) is not None for row in plan.rows)
+    }
     return tuple(
         Evidence(dataset, profile, len(rows), len(plan.rows), max(map(len, rows.values())), dataset in printed)
         for (dataset, profile), rows in sorted(found.items())

@@ -24,9 +24,15 @@ if TYPE_CHECKING:  # records are read without torch
 FILE = "checkpoint.safetensors"
 RUN = "run.json"
 NEEDED = {
-    "schema": int, "hash": str, "recipe": dict, "dataset": str, "seed": int, "history": list, "seconds": int | float,
+    "schema": int,
+    "hash": str,
+    "recipe": dict,
+    "dataset": str,
+    "seed": int,
+    "history": list,
+    "seconds": int | float,
     "images": int | float,
-}  # fmt: skip
+}
 """What the record of a run has at least, and of which type."""
 
 

@@ -117,12 +117,20 @@ SPACES: Mapping[str, Space] = MappingProxyType(
         # the half-ranges of Lab are those of CMC's code
         "lab": Space(_lab, ("L", "ab"), (50.0, 6.025, -6.6895), (50.0, 92.208, 101.1675)),
         "ydbdr": Space(
-            lambda images: _mix(images, _YDBDR), ("Y", "DbDr"), (0.5, 0.0, 0.0), (0.5, 1.333, 1.333),
-            ((0.457, -0.082, -0.052), (0.5, 1.331, 1.333)), ("Y", "D_bD_r"),
+            lambda images: _mix(images, _YDBDR),
+            ("Y", "DbDr"),
+            (0.5, 0.0, 0.0),
+            (0.5, 1.333, 1.333),
+            ((0.457, -0.082, -0.052), (0.5, 1.331, 1.333)),
+            ("Y", "D_bD_r"),
         ),
         "ycbcr": Space(
-            _ycbcr, ("Y", "CbCr"), (125.5, 128.0, 128.0), (109.5, 112.0, 112.0),
-            ((116.151, 121.080, 132.342), (109.500, 111.855, 111.964)), ("Y", "C_bC_r"),
+            _ycbcr,
+            ("Y", "CbCr"),
+            (125.5, 128.0, 128.0),
+            (109.5, 112.0, 112.0),
+            ((116.151, 121.080, 132.342), (109.500, 111.855, 111.964)),
+            ("Y", "C_bC_r"),
         ),
         "yiq": Space(lambda images: _mix(images, _YIQ), ("Y", "IQ"), (0.5, 0.0, 0.0), (0.5, 0.5959006, 0.5227362)),
         "rgb": Space(lambda images: images, ("R", "GB"), _UNIT, _UNIT),
@@ -130,7 +138,7 @@ SPACES: Mapping[str, Space] = MappingProxyType(
         "hed": Space(_hed, ("H", "ED"), (0.9389914, 0.5673652, 0.786794), (0.9389914, 0.5673652, 0.786794)),
         "xyz": Space(_xyz, ("X", "YZ"), (0.475228, 0.5, 0.544377), (0.475228, 0.5, 0.544377)),
     }
-)  # fmt: skip
+)
 """Name to colour space; the names are scikit-image's."""
 
 

@@ -38,11 +38,16 @@ def rows() -> Iterator[Recipe]:
     count = "E.1; the number of negatives is not said for STL-10, taken is that of the AlexNets."
     yield nce.row("cmc/stl10", "CMC(NCE)", count, negatives=_DRAWN(4096), temperature=0.1)
     yield Recipe(
-        "cmc/stl10_patch", "CMC(Patch)", views=Split(), keys=keys.Locations("conv2"), negatives=negatives.Every(),
-        positives=positives.Each(), temperature=0.1,
+        "cmc/stl10_patch",
+        "CMC(Patch)",
+        views=Split(),
+        keys=keys.Locations("conv2"),
+        negatives=negatives.Every(),
+        positives=positives.Each(),
+        temperature=0.1,
         note="B.2: features of the last layer against feature points of the first several conv layers; which layer, and"
         " what brings both to one dimension, is not said. Taken is conv2, and an embedding as long as it has channels.",
-    )  # fmt: skip
+    )
     yield ydbdr.row("cmc/alexnet", "CMC({Y,DbDr})", "D.2: 4,096 negatives with AlexNets.", negatives=_DRAWN(4096))
     yield from _table_9()
     yield from _figure_5(nce)
@@ -90,11 +95,15 @@ def _figure_5(nce: Recipe) -> Iterator[Recipe]:
         yield nce.row(f"cmc/split_{space}", label, note, views=part, negatives=_DRAWN(4096), temperature=0.1)
     for patches in (1, 1.5, 2, 3, 4, 5, 6):
         yield Recipe(
-            f"cmc/offset_{patches:g}", f"d = {patches:g} patches", views=Offset(int(64 * patches)),
-            keys=keys.InBatch("across"), negatives=negatives.Every(), temperature=0.1,
+            f"cmc/offset_{patches:g}",
+            f"d = {patches:g} patches",
+            views=Offset(int(64 * patches)),
+            keys=keys.InBatch("across"),
+            negatives=negatives.Every(),
+            temperature=0.1,
             note="Figure 5, right: patches of 64 px, d from 64 to 384. Keys, encoders and temperature are not said:"
             " taken are one encoder, the batch, and the temperature for STL-10.",
-        )  # fmt: skip
+        )
 
 
 def _videos() -> Iterator[Recipe]:
@@ -106,10 +115,14 @@ def _videos() -> Iterator[Recipe]:
     from contrastlab.domains.clips.views import Flow, Frames
 
     v = Recipe(
-        "cmc/video_v", "CMC (V)", views=Frames(), keys=keys.InBatch("across"), negatives=negatives.Every(),
+        "cmc/video_v",
+        "CMC (V)",
+        views=Frames(),
+        keys=keys.InBatch("across"),
+        negatives=negatives.Every(),
         note="The paper leaves open k, the temperature (0.07 is that of its images) and what f_t is clipped to. It has"
         " two CaffeNets, one for images and one for flow, so both frames go through one network.",
-    )  # fmt: skip
+    )
     core = "The sum of the losses of V and D, which share the frame at t: the core view of three views."
     yield v
     yield v.row("cmc/video_d", "CMC (D)", v.note, views=Flow())
@@ -134,10 +147,15 @@ def _scenes() -> Iterator[Recipe]:
     for recipe in (random, supervised):
         yield recipe.row(f"{recipe.name}_long", f"{recipe.label}, trained longer", long)
     one = Recipe(
-        "cmc/views_1", "CMC, 1 view (DIM)", views=Channels(ORDER[:1]), keys=keys.Locations(),
-        negatives=negatives.Every(), positives=positives.Each(), temperature=0.1,
+        "cmc/views_1",
+        "CMC, 1 view (DIM)",
+        views=Channels(ORDER[:1]),
+        keys=keys.Locations(),
+        negatives=negatives.Every(),
+        positives=positives.Each(),
+        temperature=0.1,
         note="The last layer of the L encoder against its own map: local DIM.",
-    )  # fmt: skip
+    )
     yield one
     for count in (2, 3):
         yield one.row(f"cmc/views_{count}", f"CMC, {count} views", views=Channels(ORDER[:count]))
@@ -146,7 +164,12 @@ def _scenes() -> Iterator[Recipe]:
     for other, shown in (("depth", "depth"), ("normal", "normal"), ("label", "seg. map")):
         yield one.row(f"cmc/contrast_{other}", f"L, {shown}: contrastive", views=Channels(("L", other)))
         yield Recipe(
-            f"cmc/predict_{other}", f"L, {shown}: predictive", views=Channels(("L",), targets=(other,)),
-            keys=keys.Pixels(), negatives=negatives.Every(), objective=objectives.Likelihood(), temperature=1.0,
+            f"cmc/predict_{other}",
+            f"L, {shown}: predictive",
+            views=Channels(("L",), targets=(other,)),
+            keys=keys.Pixels(),
+            negatives=negatives.Every(),
+            objective=objectives.Likelihood(),
+            temperature=1.0,
             note="The loss and the decoder are not printed: squared error, no skip connections.",
-        )  # fmt: skip
+        )

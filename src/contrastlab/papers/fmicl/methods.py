@@ -17,9 +17,16 @@ from contrastlab.views import Augmented, Dropout
 SENTENCES_VARIANCE = 1 / 40  # σ² where 1/2σ² = 20
 
 _LABELS = {
-    "kl": "KL", "js": "JS", "pearson": "Pearson", "hellinger": "SH", "tsallis": "Tsallis-3", "vincze_le_cam": "VLC",
-    "vincze_le_cam_printed": "VLC as printed", "reverse_kl": "RKL", "neyman": "Neyman",
-}  # fmt: skip
+    "kl": "KL",
+    "js": "JS",
+    "pearson": "Pearson",
+    "hellinger": "SH",
+    "tsallis": "Tsallis-3",
+    "vincze_le_cam": "VLC",
+    "vincze_le_cam_printed": "VLC as printed",
+    "reverse_kl": "RKL",
+    "neyman": "Neyman",
+}
 _NOTES = {
     "vincze_le_cam": "With the right composition f*∘f′; fmicl Tables 1 and 6 print another.",
     "vincze_le_cam_printed": "With the composition 3 − 4/(u + 1) of fmicl Tables 1 and 6, which is not f*∘f′.",
@@ -31,9 +38,14 @@ _NOTES = {
 def rows() -> Iterator[Recipe]:
     """The rows in the order of the tables."""
     kl = Recipe(
-        "fmicl/kl", "KL", views=Augmented(2), keys=InBatch("within", symmetric=False), negatives=negatives.Every(),
-        objective=FMICL("kl"), temperature=0.5,
-    )  # fmt: skip
+        "fmicl/kl",
+        "KL",
+        views=Augmented(2),
+        keys=InBatch("within", symmetric=False),
+        negatives=negatives.Every(),
+        objective=FMICL("kl"),
+        temperature=0.5,
+    )
     for f, label in _LABELS.items():
         yield kl.row(f"fmicl/{f}", label, _NOTES.get(f, ""), objective=FMICL(f))
     halved = (
@@ -55,10 +67,13 @@ def rows() -> Iterator[Recipe]:
             label = f"{_LABELS[f]} on sentences, α = {weight:.10g}"
             yield sentences.row(f"fmicl/sentences_{f}_alpha{weight:.10g}", label, objective=FMICL(f, weight=weight))
     yield sentences.row(
-        "fmicl/sentences_infonce", "InfoNCE on sentences (SimCSE)",
+        "fmicl/sentences_infonce",
+        "InfoNCE on sentences (SimCSE)",
         "SimCSE's released script: one direction, the other embedding of all sentences of the batch as keys.",
-        keys=InBatch("across", symmetric=False), objective=InfoNCE(), temperature=0.05,
-    )  # fmt: skip
+        keys=InBatch("across", symmetric=False),
+        objective=InfoNCE(),
+        temperature=0.05,
+    )
     unknown = "The paper gives no temperature; taken is SimCLR's own for CIFAR-10."
     yield kl.row("fmicl/simclr", "SimCLR", unknown, keys=InBatch(), objective=InfoNCE())
     yield ring.MOCO_V2.row("fmicl/moco", "MoCo", "The version of MoCo and its queue are not stated; taken is v2.")
@@ -68,11 +83,15 @@ def rows() -> Iterator[Recipe]:
     yield kl.row("fmicl/spectral", "spectral contrastive", cosine, objective=Spectral(), temperature=1.0)
     # Table 3: MoCo v3, symmetric, momentum encoder and predictor, no queue.
     v3 = Recipe(
-        "fmicl/moco_v3", "MoCo v3", views=Augmented(2), keys=InBatch("across", momentum=0.99, predictor=4096),
-        negatives=negatives.Every(), temperature=0.2,
+        "fmicl/moco_v3",
+        "MoCo v3",
+        views=Augmented(2),
+        keys=InBatch("across", momentum=0.99, predictor=4096),
+        negatives=negatives.Every(),
+        temperature=0.2,
         note="Its released code lets the momentum grow from 0.99 to 1 along a cosine and takes 2τ times the sum of both"
         " directions.",
-    )  # fmt: skip
+    )
     yield v3
     base = "Not in the paper: what its claim needs for a base. The printed base is another network, see Table 3."
     yield v3.row("fmicl/moco_v3_six_blocks", "MoCo v3, network and schedule of the f-MICL rows", base)

@@ -17,15 +17,21 @@ from contrastlab.views import Augmented
 def rows() -> Iterator[Recipe]:
     """The rows in the order of the tables."""
     moco = Recipe(
-        "jcl/moco_v2", "MoCo v2", views=Augmented(2), keys=keys.Queue(65536, 0.999, shuffle_groups=8),
-        negatives=negatives.Every(), temperature=0.2,
-    )  # fmt: skip
+        "jcl/moco_v2",
+        "MoCo v2",
+        views=Augmented(2),
+        keys=keys.Queue(65536, 0.999, shuffle_groups=8),
+        negatives=negatives.Every(),
+        temperature=0.2,
+    )
     jcl = moco.row(
-        "jcl/jcl", "JCL",
+        "jcl/jcl",
+        "JCL",
         "The queue holds the mean key of each image, as in the released code. That code has M' = 4 and lets λ grow from"
         " 0 to 2 over the run.",
-        views=Augmented(6), positives=Joint(5, 4.0),
-    )  # fmt: skip
+        views=Augmented(6),
+        positives=Joint(5, 4.0),
+    )
     yield from (moco, jcl)
     several = "jcl Figure 1(b), Eq. 2–3: the mean of M losses; the queue holds the first key of each image."
     yield jcl.row("jcl/vanilla", "five keys, averaged loss", several, positives=Many(5))

@@ -20,17 +20,22 @@ from contrastlab.scores.schedules import Linear
 from contrastlab.views import Split
 
 IR = Recipe(
-    "vince/ir", "IR", negatives=Uniform(4096, own="ranked"), objective=objectives.BinaryNCE(),
+    "vince/ir",
+    "IR",
+    negatives=Uniform(4096, own="ranked"),
+    objective=objectives.BinaryNCE(),
     note="With Z = κN the data-set size cancels: K + 1 logistic terms with offset log κK, not the softmax of §2.",
-)  # fmt: skip
+)
 IR_NCE = IR.row("vince/ir_nce", "IR^nce", negatives=Uniform(4095), objective=objectives.InfoNCE())
 LA = IR.row(
-    "vince/la", "LA",
+    "vince/la",
+    "LA",
     "Background neighbours are those nearest to the current embedding, as in the released code; the text says nearest"
     " to the bank's row.",
-    negatives=Ball(nearest=4096, k=None, own="ranked"), positives=positives.SameCluster(),
+    negatives=Ball(nearest=4096, k=None, own="ranked"),
+    positives=positives.SameCluster(),
     objective=objectives.LocalAggregation(),
-)  # fmt: skip
+)
 LA_NCE = LA.row("vince/la_nce", "LA^nce", objective=objectives.InfoNCE(), negatives=Ball(nearest=4096, k=None))
 CMC = IR.row("vince/cmc", "CMC", views=Split("lab"), objective=objectives.BinaryNCE(kappa=None))
 CMC_NCE = IR_NCE.row("vince/cmc_nce", "CMC^nce", views=Split("lab"))
@@ -45,8 +50,10 @@ def _regions(base: Recipe) -> Iterator[Recipe]:
     """BALL, CAVE and RING in place of the base's uniform negatives, each with neighbours or annealing or both."""
     annealed, inner = Linear(100, 10, until=0.5), Linear(0, 1, begin=0.05, until=0.5)
     regions: dict[str, Ball | Cave | Ring] = {
-        "BALL": Ball(10, k=4095), "CAVE": Cave(10, k=4095), "RING": Ring(1, 10, k=4095),
-    }  # fmt: skip
+        "BALL": Ball(10, k=4095),
+        "CAVE": Cave(10, k=4095),
+        "RING": Ring(1, 10, k=4095),
+    }
     for label, neighbours, anneal in product(regions, (False, True), (False, True)):
         if label == "CAVE" and neighbours:
             continue  # CAVE with s-neigh is not in the table
