@@ -440,7 +440,7 @@ def _replay(args: argparse.Namespace) -> None:
 
 
 def _run_options(command: argparse.ArgumentParser) -> None:
-    profiles = "auto, smoke, first, laptop, tuned, regime, pilot, gpu, paper-bf16 or paper"
+    profiles = "auto, smoke, first, laptop, tuned, regime, fair, pilot, gpu, paper-bf16 or paper"
     command.add_argument("table", help="such as ring/table1")
     command.add_argument("--dataset", default="shapes", help="such as cifar10, shapes, folder:<path>, parquet:<path>")
     command.add_argument("--rows", default="all", help="row or rows, such as iring or ir,iring; default all")

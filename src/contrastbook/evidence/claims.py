@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Read = Callable[[str, str], Scores | None]  # column and recipe to what is stored of it in one profile
-PROFILES = ("paper", "laptop", "tuned", "regime")
+PROFILES = ("paper", "laptop", "tuned", "regime", "fair")
 """Profiles whose runs may speak of a claim. Beside ``paper``, those decide whose settings a search chose."""
 
 _TOML = tomllib.loads(resources.files("contrastbook.evidence").joinpath("claims.toml").read_text("utf-8"))

@@ -60,8 +60,8 @@ def table(
         rows: ``"all"``, ``"ir,iring"``, a recipe of your own, or a list of such. A recipe of your own has the settings
             of its kind of keys and views, and is computed in this process.
         columns: ``"all"``, or names of columns, where the data set fills several.
-        profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``regime``, ``pilot``, ``gpu``, ``paper-bf16``
-            or ``paper``.
+        profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``regime``, ``fair``, ``pilot``, ``gpu``,
+            ``paper-bf16`` or ``paper``.
         precision: of the encoders, in place of the profile's: ``32-true`` (on a GPU convolutions are TF32),
             ``bf16-mixed``, or ``auto``, which is bf16-mixed where the device has such instructions.
         seeds: ``0``, ``"0,1"`` or a list.
