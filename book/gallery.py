@@ -169,9 +169,11 @@ def outcome(entry: Entry, best: Evidence, drawn: Sequence[Report], lines: pd.Dat
     said: dict[str, list[str]] = {}
     for line in mine.sort_values("verdict", key=lambda each: each.isin(OPEN), kind="stable").to_dict("records"):
         said.setdefault(evidence.claims.sentence(line), []).append(line["claim"])
-    words = [f"{len(named)} {verdict}" + f" ({'; '.join(named)})" * (not verdict.startswith("open") and len(named) < 4)
-             for verdict, named in said.items()]  # fmt: skip
-    return f"Claimed differences that were run: {len(mine)}. Verdicts: {'; '.join(words)}."
+    words = [
+        f"{len(named)} {verdict}" if verdict.startswith("open") or len(named) > 3 else f"{', '.join(named)}: {verdict}"
+        for verdict, named in said.items()
+    ]
+    return f"We ran {len(mine)} of the claimed differences. {'; '.join(words)}."
 
 
 def pictured(entry: Entry, stored: Sequence[Result], lines: pd.DataFrame) -> str:
@@ -369,7 +371,7 @@ def show(paper: str, stored: Iterable[Result] | None = None) -> str:
         (with_picture if picture else without).append(
             f"<p>{line}</p>{picture}{whole}" if picture else f"<li>{line}</li>"
         )
-    rest = "Nothing of these is measured as a table of encoders yet; the notebooks show that every part runs:"
+    rest = "We have not trained these tables yet; their notebooks only check that the code runs:"
     shown = "".join(f"<section>{part}</section>" for part in with_picture)
     more = f"<p>{rest}</p><ul>{''.join(without)}</ul>" if without else ""
     return f'<div class="paper-tables {escape.LITERAL}">{shown}{more}</div>'

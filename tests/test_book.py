@@ -11,7 +11,7 @@ import yaml
 BOOK = Path(__file__).parents[1] / "book"
 CHAPTERS = sorted(p for p in BOOK.glob("*.md") if "(ch:" in p.read_text(encoding="utf-8"))
 PAGES = sorted(BOOK.glob("*.md"))
-ARC = ("divergences", "infonce", "joint", "looseness", "point")
+ARC = ("divergences", "infonce", "joint", "looseness", "point", "ring", "views")
 """Chapters in the order of the fourth edition: a bet, a figure to play with, the answer, and only then the proof."""
 TEMPLATE = r"^#+ (The claim|The equation|Look|Check|Try it|The smallest code|Use it for real|Summary|The question)$"
 HIDDEN = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
@@ -133,6 +133,21 @@ def test_a_link_to_another_page_works_in_jupyterlab_too(page: Path) -> None:
     assert set(re.findall(r"\{(?:ref|doc)\}`(?:[^`<]*<)?([^`>]*)", text)) <= set(labels(page))
     for path in re.findall(r"\]\((?!https?:|#)([^)#]+)", "\n".join(cell.source for cell in cells(page, "markdown"))):
         assert (BOOK / path).is_file(), path
+
+
+def slugs(page: Path) -> set[str]:
+    """The names that headings of a page have in a link."""
+    text = "\n".join(cell.source for cell in cells(page, "markdown"))
+    titles = re.findall(r"^#{1,3} (.+)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pages
+def test_a_link_to_a_heading_leads_to_one(page: Path) -> None:
+    text = "\n".join(cell.source for cell in cells(page, "markdown"))
+    for path, slug in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", text):
+        target = BOOK / path if path else page
+        assert slug in slugs(target), (path, slug)
 
 
 def test_the_introduction_lists_the_chapters_in_the_order_of_the_contents() -> None:

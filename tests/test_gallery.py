@@ -27,7 +27,7 @@ def test_the_matrix_has_a_line_for_each_table_its_studies_and_its_verdicts() -> 
 
 def test_a_picture_sets_published_numbers_apart_and_says_what_came_of_it() -> None:
     page = gallery.pictured(entry("ring/table1"), LAPTOP, lines := claims.frame(LAPTOP, [PLAN]))
-    assert "Claimed differences that were run: 1. Verdicts: 1 same sign (IRing − IR)." in page
+    assert "We ran 1 of the claimed differences. IRing − IR: same sign." in page
     assert gallery.pictured(entry("ring/table1"), FULL[:0], lines) == ""
     measured, apart = gallery.dots([report.table(PLAN, LAPTOP, "cifar10", "laptop")]).axes[::-1]
     assert apart.lines[0].get_xdata().tolist() == [

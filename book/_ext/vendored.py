@@ -94,18 +94,26 @@ MOST_COLOURS = 8_000
 def describe(app: Sphinx, doctree: nodes.document) -> None:
     """Alternative text for figures that a cell drew, and the class ``photo`` for those that hold photographs.
 
-    The text is the caption below the figure, or the first sentence of what follows, and the titles and axes that the
-    cell names.
+    The text is the caption below the figure and the titles and axes that the cell names, but not the titles of legends;
+    the first sentence of what follows stands in where there is neither caption nor title.
     """
     for cell in doctree.findall(lambda node: isinstance(node, nodes.container) and "cell" in node.get("classes", [])):
         source = "\n".join(block.astext() for block in cell.findall(nodes.literal_block))
         titles, axes = (
             list(dict.fromkeys(word.replace("\\n", " ") for word in re.findall(pattern, source)))
-            for pattern in (r"""title\w*[=(]\s*f?"([^"{}]{3,})\"""", r"""[xy]label\w*[=(]\s*f?"([^"{}]{3,})\"""")
+            for pattern in (
+                r"""(?<!legend\()title\w*[=(]\s*f?"([^"{}]{3,})\"""",
+                r"""[xy]label\w*[=(]\s*f?"([^"{}]{3,})\"""",
+            )
         )
         for image in cell.findall(nodes.image):
             if not image.get("alt") or "/" in image["alt"]:
-                named = [_caption(cell), "; ".join(titles), f"Axes: {'; '.join(axes)}" if axes else ""]
+                caption, sentence = _caption(cell)
+                named = [
+                    caption or ("" if titles else sentence),
+                    "; ".join(titles),
+                    f"Axes: {'; '.join(axes)}" if axes else "",
+                ]
                 section = next((s for s in _sections(image)), "this page")
                 image["alt"] = " ".join(f"{part.rstrip('.')}." for part in named if part) or f"Figure in '{section}'"
             path = Path(app.srcdir) / image["uri"]
@@ -116,14 +124,14 @@ def describe(app: Sphinx, doctree: nodes.document) -> None:
                     image["classes"].append("photo")
 
 
-def _caption(cell: nodes.Element) -> str:
-    """The paragraph below a cell if all of it is a caption, in italics; else its first sentence."""
+def _caption(cell: nodes.Element) -> tuple[str, str]:
+    """The paragraph below a cell if all of it is a caption, in italics; and its first sentence."""
     follows = cell.next_node(descend=False, siblings=True)
     if not isinstance(follows, nodes.paragraph):
-        return ""
+        return "", ""
     text = " ".join(follows.astext().split())
     caption = len(follows.children) == 1 and isinstance(follows[0], nodes.emphasis)
-    return text if caption else re.split(r"(?<=[.:?!]) (?=[A-Z])", text)[0].replace(":", ".")
+    return text if caption else "", re.split(r"(?<=[.:?!]) (?=[A-Z])", text)[0].replace(":", ".")
 
 
 def _sections(node: nodes.Node) -> Iterator[str]:

@@ -45,7 +45,7 @@ def ring(
     """Similarities of one query to a bank, the ring from ``inner`` to ``outer`` %, and the level c it should exceed.
 
     ``outer``: u, percent from the closest key. ``inner``: ℓ, percent that is skipped. ``classes``: equally many keys of
-    each class; the query belongs to one. ``within``: mean cosine with keys of the own class; with others it is 0.
+    each class; the query belongs to one. ``within``: mean cosine with keys of the query's class; with others it is 0.
     The 20,000 cosines are normal with the spread of random directions in 128 dimensions.
     """
     require_positive(tau=tau)

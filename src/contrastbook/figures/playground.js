@@ -609,7 +609,7 @@ export function equationHtml(rows) {
 
 const RESTARTS = ["circle", "views", "near", "common", "seed", "origin"];
 const MEASURES = {
-  right: ["nearest right", (v) => `${v.toFixed(0)} %`, "Share of items whose nearest other item is of their own class"],
+  right: ["nearest right", (v) => `${v.toFixed(0)} %`, "Share of items whose nearest other item is of their class"],
   alignment: ["alignment", (v) => v.toFixed(3), "Mean squared distance of two views of an item; 0: they are at one place"],
   uniformity: ["uniformity", (v) => v.toFixed(3), "Log of the mean Gaussian kernel between any two views; the lower, the more evenly they are spread"],
   loss: ["loss", (v) => v.toFixed(3), "What the points move to lower"],
@@ -1121,11 +1121,11 @@ export function mount(root, data, options = {}) {
     const now = Object.fromEntries(Object.keys(MEASURES).map((name) => [name, (history[name] || []).slice(-1)[0]]));
     const told = Object.entries(MEASURES).filter(([name]) => Number.isFinite(now[name]))
       .map(([name, [label, form]]) => `${label} ${form(now[name])}`);
-    const heap = heaps.length ? `, ${heaps.map(([, n]) => n).join(" and ")} items in one place` : "";
+    if (heaps.length) told.push(`${heaps.map(([, n]) => n).join(" and ")} items in one place`);
     const changed = Object.keys(state).filter((name) => name in data.labels && state[name] !== (preset.state[name] ?? data.defaults[name]));
     const chosen = changed.map((name) => `${data.labels[name]} ${(data.choices[name] || {})[state[name]] || format(name, state[name])}`);
     const title = changed.length ? `Your choice, ${chosen.join(", ")}` : preset.title;
-    return `${title}: ${world.views} views of ${world.table.length} items on a sphere after ${world.step_} steps: ${told.join(", ")}${heap}.`;
+    return `${title}: ${world.views} views of ${world.table.length} items on a sphere after ${world.step_} steps${told.length ? ": " : ""}${told.join(", ")}.`;
   }
   // Where most items lie on one side, the sphere turns that side to the front, unless a reader has turned it.
   function follow(part) {

@@ -1,0 +1,91 @@
+"""Classes that form while an encoder learns, and the rings that satisfy the hypothesis of ring Theorem 3.1 meanwhile.
+
+An encoder of two layers learns small pictures with the other images of the batch as negatives; a view shifts a picture
+and adds noise. Rings are evaluated on it, and draw none of its negatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Generator, Tensor, nn
+from torch.nn.functional import cross_entropy, normalize, pad
+
+from contrastlab.information import bounds
+from contrastlab.negatives import Ring
+from contrastlab.scores.candidates import Candidates
+from contrastlab.scores.schedules import Linear, at
+
+STOPS = (0, 25, 50, 100, 150, 200, 250, 300)
+"""Gradient steps at which the encoder is looked at."""
+TAU = 0.07
+SHRINKING = Linear(100, 10, until=0.5)
+RINGS: Mapping[str, float | Linear] = {"u = 5 %": 5.0, "u = 10 %": 10.0, "u from 100 to 10 %": SHRINKING}
+"""Outer edges of rings that begin at 1 %, fixed or shrinking over the training."""
+
+
+class SmallPictures:
+    """Grey pictures, and an encoder that learns to tell them apart.
+
+    Args:
+        images: ``[N, 1, H, W]``, bytes.
+    """
+
+    def __init__(self, images: Tensor) -> None:
+        self.side = images.shape[-1]
+        self.edge = self.side // 8
+        self.pixels = pad(images.float() / 255, (self.edge,) * 4)[:, 0]
+
+    def view(self, i: Tensor, g: Generator) -> Tensor:
+        """A random view of each of the pictures ``i``, flat."""
+        start = torch.randint(2 * self.edge + 1, (2, len(i), 1, 1), generator=g)
+        r = torch.arange(self.side)
+        moved = self.pixels[i[:, None, None], start[0] + r[:, None], start[1] + r]
+        return moved.flatten(1) + 0.2 * torch.randn(len(i), self.side**2, generator=g)
+
+    def training(self, seed: int) -> Iterator[tuple[int, nn.Module, Generator]]:
+        """The encoder at each of :data:`STOPS`: step, network, and the generator of the draws."""
+        g = torch.Generator().manual_seed(seed)
+        first, last = nn.Linear(self.side**2, 256), nn.Linear(256, 32)
+        for layer in (first, last):
+            nn.init.kaiming_uniform_(layer.weight, generator=g)
+            nn.init.zeros_(layer.bias)
+        net = nn.Sequential(first, nn.ReLU(), last)
+        adam = torch.optim.Adam(net.parameters(), 3e-3)
+        for step in range(STOPS[-1] + 1):
+            if step in STOPS:
+                yield step, net, g
+            i = torch.randint(len(self.pixels), (256,), generator=g)
+            a, b = normalize(net(self.view(i, g))), normalize(net(self.view(i, g)))
+            loss = cross_entropy(a @ b.T / TAU, torch.arange(256))
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+
+    @torch.no_grad()
+    def logits(self, net: nn.Module, g: Generator, queries: int | None = None) -> tuple[Tensor, Tensor]:
+        """Scores of the first ``queries`` pictures with second views of all, and the place of each one's own view."""
+        every = torch.arange(len(self.pixels))
+        own = every[:queries]
+        q, k = normalize(net(self.view(own, g))), normalize(net(self.view(every, g)))
+        return q.double() @ k.double().T / TAU, own
+
+
+def covered(logits: Tensor, own: Tensor, outer: float) -> float:
+    """The share of queries for which all keys of the ring from 1 to ``outer`` percent score above the mean."""
+    keys = Candidates(logits.clone(), own)
+    return bounds.cnce(logits[own, own], keys, Ring(1, outer, k=None), Generator()).share
+
+
+def curves(pictures: SmallPictures, seeds: Sequence[int]) -> dict[str, NDArray[np.float64]]:
+    """:func:`covered` of each of :data:`RINGS` at each of :data:`STOPS`, ``[stops, seeds]``."""
+    found = np.empty((len(RINGS), len(STOPS), len(seeds)))
+    for column, seed in enumerate(seeds):
+        for stop, (step, net, g) in enumerate(pictures.training(seed)):
+            scores = pictures.logits(net, g, 250)
+            for row, outer in enumerate(RINGS.values()):
+                found[row, stop, column] = covered(*scores, at(outer, step, STOPS[-1] + 1))
+    return dict(zip(RINGS, found, strict=True))
