@@ -162,9 +162,15 @@ def _uniform(low: float, high: float, unit: Tensor) -> Tensor:
 
 
 def sample_boxes(
-    count: int, height: int, width: int, *, scale: tuple[float, float], ratio: tuple[float, float],
-    generator: torch.Generator | None = None, device: torch.device | str | None = None,
-) -> Tensor:  # fmt: skip
+    count: int,
+    height: int,
+    width: int,
+    *,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    generator: torch.Generator | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
     """Boxes of a random resized crop as torchvision draws them, int64 ``[count, 4]`` of (top, left, height, width).
 
     Area uniform in ``scale`` times the image's, aspect ratio log-uniform in ``ratio``, position uniform; the first of
@@ -174,17 +180,20 @@ def sample_boxes(
     unit = torch.rand(count, 2 * _ATTEMPTS + 2, generator=generator, device=device)
     area = _uniform(scale[0], scale[1], unit[:, :_ATTEMPTS]) * (height * width)
     aspect = _uniform(math.log(ratio[0]), math.log(ratio[1]), unit[:, _ATTEMPTS : 2 * _ATTEMPTS]).exp_()
-    heights, widths = (area / aspect).sqrt_().round_(), (area * aspect).sqrt_().round_()
+    heights = (area / aspect).sqrt_().round_()
+    widths = (area * aspect).sqrt_().round_()
     fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)
 
-    central = float(min(height, round(width / ratio[0]))), float(min(width, round(height * ratio[1])))
-    first, any_fits = fits.to(torch.uint8).argmax(1, keepdim=True), fits.any(1)
-    box_height, box_width = (
-        side.gather(1, first)[:, 0].where(any_fits, middle)
-        for side, middle in ((heights, central[0]), (widths, central[1]))
-    )
+    any_fits = fits.any(1)
+    first = fits.to(torch.uint8).argmax(1, keepdim=True)
+    central_height = float(min(height, round(width / ratio[0])))
+    central_width = float(min(width, round(height * ratio[1])))
+    box_height = heights.gather(1, first)[:, 0].where(any_fits, central_height)
+    box_width = widths.gather(1, first)[:, 0].where(any_fits, central_width)
+
     room = torch.stack((height - box_height, width - box_width))
-    top, left = torch.minimum((unit[:, -2:].T * (room + 1)).floor_(), room).where(any_fits, (room / 2).floor_())
+    uniform = torch.minimum((unit[:, -2:].T * (room + 1)).floor_(), room)
+    top, left = uniform.where(any_fits, (room / 2).floor_())
     return torch.stack((top, left, box_height, box_width), dim=1).long()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -64,30 +64,43 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> tuple[ImageSet, s
             label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
             table = file.read(columns=[image, label] if label else [image])
         rows = table.flatten()[f"{image}.bytes"].to_pylist()
-        missing = [number for number, row in enumerate(rows) if row is None]
-        if rows and len(missing) == len(rows):
-            raise ArgumentError(f"{path}: the image bytes are not in the file, only paths to them")
-        if missing:
-            raise ArgumentError(f"{path}: row {missing[0]} of {len(rows)} has no image ({len(missing)} have none)")
+        _check_none_missing(rows, path)
         encoded += rows
-        given = table[label].to_pylist() if label else [None] * len(rows)
-        given = [int(value) if isinstance(value, float) and value.is_integer() else value for value in given]
-        if not all(value is None or isinstance(value, int | str) for value in given):
-            kind = str(schema.field(label).type)
-            raise reject(f"{path}: column {label}", kind, "one whole number or text for each image")
-        values += given
+        if label is None:
+            values += [None] * len(rows)
+        else:
+            values += _label_values(table[label].to_pylist(), f"{path}: column {label}", schema.field(label).type)
         names = names or _class_names(schema, label)
     where = ", ".join(path for path, _, _ in stamps)
     kinds = {isinstance(value, str) for value in values if value is not None}
     check(len(kinds) < 2, f"{where}: label", "numbers and texts", "one kind of label in all files")
     labels, classes = _as_labels(values, names)
-    images = ImageSet(
-        where, stack([(content, f"{where}: image {k}") for k, content in enumerate(encoded)]), labels, classes
-    )
+    pictures = stack([(content, f"{where}: image {k}") for k, content in enumerate(encoded)])
+    images = ImageSet(where, pictures, labels, classes)
     if not encoded:
         return images, "nothing"
     with opened(encoded[0]) as first:
         return images, str(first.format)
+
+
+def _check_none_missing(rows: Sequence[bytes | None], path: str) -> None:
+    missing = [number for number, row in enumerate(rows) if row is None]
+    if rows and len(missing) == len(rows):
+        raise ArgumentError(f"{path}: the image bytes are not in the file, only paths to them")
+    if missing:
+        raise ArgumentError(f"{path}: row {missing[0]} of {len(rows)} has no image ({len(missing)} have none)")
+
+
+def _label_values(values: Sequence[Any], where: str, kind: Any) -> list[int | str | None]:
+    """Labels as whole numbers, texts or ``None``; a float that is whole is a number."""
+    labels = []
+    for value in values:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not (value is None or isinstance(value, int | str)):
+            raise reject(where, str(kind), "one whole number or text for each image")
+        labels.append(value)
+    return labels
 
 
 def _image_column(schema: Any, path: str) -> str:
@@ -111,7 +124,9 @@ def _class_names(schema: Any, column: str | None) -> tuple[str, ...] | None:
             names = names.get(key, {})
     except (KeyError, ValueError, AttributeError, RecursionError):
         return None
-    return tuple(names) if isinstance(names, list) and names and all(isinstance(name, str) for name in names) else None
+    if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+        return tuple(names)
+    return None
 
 
 def _as_labels(values: list[Any], names: tuple[str, ...] | None) -> tuple[Tensor, tuple[str, ...]]:
@@ -134,10 +149,18 @@ def parquet_files(folder: Path) -> dict[str, list[Path]]:
     """
     by_split: dict[str, list[Path]] = {}
     for path in sorted(limits.files_below(folder, (".parquet",))):
-        words = reversed(re.findall("[a-z]+", path.relative_to(folder).as_posix().lower()))
-        splits = (split for word in words for split in ("train", "test", "val", "unlabel") if word.startswith(split))
-        by_split.setdefault(next(splits, ""), []).append(path)
+        split = _split_of(path.relative_to(folder).as_posix())
+        by_split.setdefault(split, []).append(path)
     return by_split
+
+
+def _split_of(name: str) -> str:
+    """The split that the last word of a path tells which tells one; empty for none."""
+    for word in reversed(re.findall("[a-z]+", name.lower())):
+        for split in ("train", "test", "val", "unlabel"):
+            if word.startswith(split):
+                return split
+    return ""
 
 
 def load_parquet(name: str, location: str | Path, note: str = "") -> Splits:
@@ -153,9 +176,11 @@ def load_parquet(name: str, location: str | Path, note: str = "") -> Splits:
     train_files = by_split.get("train") or by_split.get("")
     if not train_files:
         raise MissingDataError(f"{name}: no training file *train*.parquet under {path}; give the path of one file.")
-    (train, encoding), test = read_parquet(train_files), None
+    train, encoding = read_parquet(train_files)
+    test = None
     for split in ("test", "val"):  # published test parts are often unlabelled, their validation part is not
         if split in by_split and (test is None or int(test.labels.max()) < 0):
             test = aligned(read_parquet(by_split[split])[0], train.classes, f"{name}: the {split} part")
-    note = f"{f'{note}; ' if note else ''}{path.name}: Hugging Face parquet, images stored as {encoding}"
+    stored = f"{path.name}: Hugging Face parquet, images stored as {encoding}"
+    note = f"{note}; {stored}" if note else stored
     return split_own(name, replace(train, name=f"{name}/train"), test, note)

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -166,47 +166,74 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
     they are left out, or cut by whoever draws the mask.
     """
     with _reading(name, "COCO's form"):
-        images, categories, marked = lists(raw)
-        _check_ids(name, *images, *(category["id"] for category in categories), *(each["id"] for each in marked))
+        images, categories, annotations = lists(raw)
+        _check_ids(name, *images)
+        _check_ids(name, *(category["id"] for category in categories))
+        _check_ids(name, *(annotation["id"] for annotation in annotations))
         for image in images.values():
-            where, size = f"{name}, image {image['id']}", (image["width"], image["height"])
-            check(all(map(is_integer, size)), f"{where}: width, height", size, "two positive integers")
-            limits.check_pixels(*size, where)
-            _check_ids(name, *image.get("neg_category_ids", []), *image.get("not_exhaustive_category_ids", []))
-        ids = {category["id"] for category in categories}
+            _check_image(image, name)
         for category in categories:
             check("name" in category, f"{name}, category {category['id']}", "no name", "a name for every category")
         kind = _keypoint_kind(categories)
+        category_ids = {category["id"] for category in categories}
         objects = []
-        for each in marked:
-            where = f"{name}, annotation {each['id']}"
-            for field, known in (("image_id", images), ("category_id", ids)):
-                check(each[field] in known, f"{where}: {field}", each[field], "an id that the file lists")
-            crowd, area = each.get("iscrowd", 0), each.get("area", 0)
-            check(crowd in (0, 1), f"{where}: iscrowd", crowd, "0 or 1")
-            check(is_number(area) and area >= 0, f"{where}: area", area, "a finite number of at least 0")
-            at, stated = f"{where}: bbox", each["bbox"]
-            box = [float(value) for value in stated if is_number(value)]
-            check(len(box) == 4 and min(box[2:]) >= 0, at, stated, "four finite numbers: left, top, width, height")
-            shown = min(box[2:]) > 0
-            check(shown or not strict, at, stated, "a box with area: width and height above 0")
-            if shown:
-                width, height = (images[each["image_id"]][side] for side in ("width", "height"))
-                inside = _inside(box[0], box[2], width) and _inside(box[1], box[3], height)
-                check(inside or not strict, at, box, f"a box with area inside its {width}x{height} picture")
-                _check_mask(each.get("segmentation"), width, height, where, strict)
-                seen = _visible(each, kind, where)
-                stored = {"iscrowd": 0, "area": box[2] * box[3], **each, **seen, "bbox": box}
-                # exports of boxes alone have an empty mask, or null
-                if strict and stored.get("segmentation", True) in ([], None):
-                    del stored["segmentation"]
-                objects.append(stored)
+        for annotation in annotations:
+            where = f"{name}, annotation {annotation['id']}"
+            _check_fields(annotation, images, category_ids, where)
+            each = _object(annotation, images[annotation["image_id"]], kind, where, strict)
+            if each is not None:
+                objects.append(each)
         if strict:
             _check_boxes(name, images, objects)
-        rule: Rule = "lvis" if any("neg_category_ids" in image for image in images.values()) else "coco"
-        has_points = any("keypoints" in each for each in objects)
-    left_out = len(marked) - len(objects)
-    return Annotations(images, tuple(objects), categories, rule, kind if has_points else None, left_out)
+        rule: Rule = "coco"
+        if any("neg_category_ids" in image for image in images.values()):
+            rule = "lvis"
+        if not any("keypoints" in each for each in objects):
+            kind = None
+    left_out = len(annotations) - len(objects)
+    return Annotations(images, tuple(objects), categories, rule, kind, left_out)
+
+
+def _check_image(image: Mapping[str, Any], name: str) -> None:
+    where = f"{name}, image {image['id']}"
+    size = (image["width"], image["height"])
+    check(all(map(is_integer, size)), f"{where}: width, height", size, "two positive integers")
+    limits.check_pixels(*size, where)
+    _check_ids(name, *image.get("neg_category_ids", []), *image.get("not_exhaustive_category_ids", []))
+
+
+def _check_fields(
+    annotation: Mapping[str, Any], images: Container[int], categories: Container[int], where: str
+) -> None:
+    """Refuse an object of a picture or category that is not there, or with an impossible crowd or area."""
+    for field, ids in (("image_id", images), ("category_id", categories)):
+        check(annotation[field] in ids, f"{where}: {field}", annotation[field], "an id that the file lists")
+    crowd, area = annotation.get("iscrowd", 0), annotation.get("area", 0)
+    check(crowd in (0, 1), f"{where}: iscrowd", crowd, "0 or 1")
+    check(is_number(area) and area >= 0, f"{where}: area", area, "a finite number of at least 0")
+
+
+def _object(
+    annotation: Mapping[str, Any], image: Mapping[str, Any], kind: KeypointKind | None, where: str, strict: bool
+) -> dict[str, Any] | None:
+    """An annotation with every field that evaluators read; ``None`` for a box without area, unless ``strict``."""
+    at, stated = f"{where}: bbox", annotation["bbox"]
+    box = [float(value) for value in stated if is_number(value)]
+    check(len(box) == 4 and min(box[2:]) >= 0, at, stated, "four finite numbers: left, top, width, height")
+    left, top, box_width, box_height = box
+    if min(box_width, box_height) == 0:
+        check(not strict, at, stated, "a box with area: width and height above 0")
+        return None
+    width, height = image["width"], image["height"]
+    is_inside = _inside(left, box_width, width) and _inside(top, box_height, height)
+    check(is_inside or not strict, at, box, f"a box with area inside its {width}x{height} picture")
+    _check_mask(annotation.get("segmentation"), width, height, where, strict)
+    visible = _visible(annotation, kind, where)
+    each = {"iscrowd": 0, "area": box_width * box_height, **annotation, **visible, "bbox": box}
+    # exports of boxes alone have an empty mask, or null
+    if strict and each.get("segmentation", True) in ([], None):
+        del each["segmentation"]
+    return each
 
 
 def _check_ids(name: str, *ids: Any) -> None:
@@ -238,7 +265,8 @@ def _check_boxes(name: str, images: Mapping[int, Any], objects: Sequence[Mapping
 def _visible(each: Mapping[str, Any], kind: KeypointKind | None, where: str) -> dict[str, int]:
     if "keypoints" not in each:
         return {}
-    points, expected, at = each["keypoints"], len(kind.names) if kind else 0, f"{where}: keypoints"
+    points, at = each["keypoints"], f"{where}: keypoints"
+    expected = 0 if kind is None else len(kind.names)
     check(all(map(is_number, points)), at, points, "finite numbers")
     accepted = f"{3 * expected}: x, y and visibility of each of {expected} points"
     check(len(points) == 3 * expected, at, f"{len(points)} numbers", accepted)
@@ -281,30 +309,55 @@ def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, ru
     that occur in all annotations of the folder, by alphabet.
     """
     if classes is None:
-        everything = [_voc_file(path) for path in sorted((folder / "Annotations").glob("*.xml"))]
-        classes = sorted({name for _, objects in everything for name, *_ in objects})
+        classes = _voc_classes(folder)
     number = {name: k for k, name in enumerate(classes, 1)}
     images: list[dict[str, Any]] = []
     objects: list[dict[str, Any]] = []
-    for listed in lists:
-        base, _, part = f"./{listed}".rpartition("/")
-        path = folder / base / "ImageSets" / "Main" / f"{part}.txt"
-        with _reading(path, "PASCAL VOC's form"):
-            stems = dict.fromkeys(line[0] for line in limits.words(path))  # each counts once
-        limits.check_inside(f"{path}: picture", stems)
-        for image, stem in enumerate(stems, len(images) + 1):
-            size, shown = _voc_file(folder / base / "Annotations" / f"{stem}.xml")
-            images.append({"id": image, "file_name": (Path(base) / "JPEGImages" / f"{stem}.jpg").as_posix(), **size})
-            for name, difficult, xmin, ymin, xmax, ymax in shown:
-                left, top = max(xmin - 1, 0), max(ymin - 1, 0)
-                wide, tall = min(xmax, size["width"]) - left, min(ymax, size["height"]) - top
-                objects.append({
-                    "id": len(objects) + 1, "image_id": image, "category_id": number[name],
-                    "bbox": [left, top, max(wide, 0), max(tall, 0)], "difficult": difficult,
-                })  # fmt: skip
+    for name in lists:
+        base, _, part = f"./{name}".rpartition("/")
+        for stem in _voc_list(folder / base / "ImageSets" / "Main" / f"{part}.txt"):
+            size, annotated = _voc_file(folder / base / "Annotations" / f"{stem}.xml")
+            image = len(images) + 1
+            file_name = (Path(base) / "JPEGImages" / f"{stem}.jpg").as_posix()
+            images.append({"id": image, "file_name": file_name, **size})
+            for category, difficult, *corners in annotated:
+                objects.append(
+                    {
+                        "id": len(objects) + 1,
+                        "image_id": image,
+                        "category_id": number[category],
+                        "bbox": _voc_box(corners, size["width"], size["height"]),
+                        "difficult": difficult,
+                    }
+                )
     categories = [{"id": k, "name": name} for name, k in number.items()]
-    known = parse({"images": images, "annotations": objects, "categories": categories}, str(folder), strict=False)
-    return replace(known, rule=rule)
+    annotations = parse({"images": images, "annotations": objects, "categories": categories}, str(folder), strict=False)
+    return replace(annotations, rule=rule)
+
+
+def _voc_classes(folder: Path) -> list[str]:
+    """Names that occur in all annotations of a folder, by alphabet."""
+    names = set()
+    for path in sorted((folder / "Annotations").glob("*.xml")):
+        _, objects = _voc_file(path)
+        names |= {name for name, *_ in objects}
+    return sorted(names)
+
+
+def _voc_list(path: Path) -> list[str]:
+    """Names of pictures without their ending, each once."""
+    with _reading(path, "PASCAL VOC's form"):
+        stems = list(dict.fromkeys(line[0] for line in limits.words(path)))
+    limits.check_inside(f"{path}: picture", stems)
+    return stems
+
+
+def _voc_box(corners: Sequence[float], width: int, height: int) -> list[float]:
+    """Left, top, width and height from 0 of a box that counts pixels from 1, cut to its picture."""
+    xmin, ymin, xmax, ymax = corners
+    left, top = max(xmin - 1, 0), max(ymin - 1, 0)
+    wide, tall = min(xmax, width) - left, min(ymax, height) - top
+    return [left, top, max(wide, 0), max(tall, 0)]
 
 
 def _voc_file(path: Path) -> tuple[dict[str, int], list[tuple[str, int, float, float, float, float]]]:

@@ -192,22 +192,33 @@ def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
         seen = (visible > 0) & (x >= 0) & (x < width) & (y >= 0) & (y < height)
         if seen.sum() < 2:
             continue
-        # the extent of the joints and a fifth, since a person reaches beyond them
-        left, right, top, bottom = x[seen].min(), x[seen].max(), y[seen].min(), y[seen].max()
-        across, down = 0.1 * max(right - left, 1), 0.1 * max(bottom - top, 1)
-        left, top = max(left - across, 0), max(top - down, 0)
-        wide, tall = min(right + across, width) - left, min(bottom + down, height) - top
+        # a person reaches beyond the joints
+        left, wide = _widened(x[seen].min(), x[seen].max(), width)
+        top, tall = _widened(y[seen].min(), y[seen].max(), height)
         points = np.stack([x, y, 2.0 * seen], 1) * seen[:, None]
         images.append({"id": number, "file_name": f"images/{picture.name}", "width": width, "height": height})
-        people.append({
-            "id": number, "image_id": number, "category_id": 1, "bbox": [float(v) for v in (left, top, wide, tall)],
-            "area": float(_PERSON_AREA * wide * tall), "keypoints": [float(v) for v in points.ravel()],
-        })  # fmt: skip
+        people.append(
+            {
+                "id": number,
+                "image_id": number,
+                "category_id": 1,
+                "bbox": [float(value) for value in (left, top, wide, tall)],
+                "area": float(_PERSON_AREA * wide * tall),
+                "keypoints": [float(value) for value in points.ravel()],
+            }
+        )
     categories = [{"id": 1, "name": "person", "keypoints": list(coco.KEYPOINTS["joints"].names)}]
     known = coco.parse({"images": images, "annotations": people, "categories": categories}, name)
     test = list(known.images)[::5]
     train = [image for image in known.images if image not in set(test)]
     return _splits(name, note, (known.subset(train), folder), (known.subset(test), folder))
+
+
+def _widened(low: float, high: float, side: int) -> tuple[float, float]:
+    """Start and length of an extent that is a fifth longer, within a picture of ``side`` pixels."""
+    margin = 0.1 * max(high - low, 1)
+    start = max(low - margin, 0)
+    return start, min(high + margin, side) - start
 
 
 # A user's own ---------------------------------------------------------------------------------------------------------

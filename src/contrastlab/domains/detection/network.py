@@ -170,51 +170,74 @@ def _layout(
     if sum(inputs) != 3:
         raise NotApplicableError(f"a detector sees colours; the encoders read {sum(inputs)} channel")
     stages = partial(Stages, networks, inputs, trained=settings.trained, batch_norm=settings.batch_norm)
-    ratios = (0.5, 1.0, 2.0)
     if settings.backbone == "fpn":
-        widths = [sum(stage_channels(network, stage) for network in networks) for stage in STAGES]
-        norm = nn.BatchNorm2d if settings.batch_norm else None
-        pyramid = FeaturePyramidNetwork(widths, settings.channels, LastLevelMaxPool(), norm_layer=norm)
-        names, boxes = ["0", "1", "2", "3"], settings.box_features
-        roi = partial(MultiScaleRoIAlign, names, sampling_ratio=2)
-        arguments = {
-            "rpn_anchor_generator": AnchorGenerator(tuple((a,) for a in settings.anchors), (ratios,) * 5),
-            "box_roi_pool": roi(output_size=7), "box_head": TwoMLPHead(settings.channels * 49, boxes),
-            "box_predictor": FastRCNNPredictor(boxes, classes),
-        }  # fmt: skip
-        if kind == "masks":
-            last = settings.mask_layers[-1]
-            arguments |= {
-                "mask_roi_pool": roi(output_size=14),
-                "mask_head": MaskRCNNHeads(settings.channels, settings.mask_layers, 1),
-                "mask_predictor": MaskRCNNPredictor(last, last, classes),
-            }
-        if kind == "keypoints":
-            layers = settings.keypoint_layers
-            arguments |= {
-                "keypoint_roi_pool": roi(output_size=14),
-                "keypoint_head": KeypointRCNNHeads(settings.channels, layers),
-                "keypoint_predictor": KeypointRCNNPredictor(layers[-1], keypoints),
-            }
+        pyramid = _pyramid(networks, settings)
+        arguments = _pyramid_arguments(settings, kind, classes, keypoints)
         return stages(STAGES), pyramid, settings.channels, arguments
     if kind == "keypoints":
         raise NotApplicableError("Detectron2 has no keypoint detector on the third stage alone (C4): use the pyramid")
-    thirds = [stage_channels(network, "layer3") for network in networks]
-    parts = [fifth_stage(network, settings.c4_head) for network in networks]  # before Stages lets go of the last stage
-    fifth = _SideBySide([part if settings.batch_norm else freeze_batch_norm(part) for part in parts], thirds)
+    arguments = _c4_arguments(networks, settings, kind, classes)  # before Stages lets go of the last stage
+    channels = sum(stage_channels(network, "layer3") for network in networks)
+    return stages(("layer3",)), nn.Identity(), channels, arguments
+
+
+_RATIOS = (0.5, 1.0, 2.0)
+"""Of an anchor's height to its width."""
+
+
+def _pyramid(networks: Sequence[Any], settings: Detector) -> FeaturePyramidNetwork:
+    """The pyramid on four stages, whose channels are those of all networks side by side."""
+    widths = [sum(stage_channels(network, stage) for network in networks) for stage in STAGES]
+    norm = nn.BatchNorm2d if settings.batch_norm else None
+    return FeaturePyramidNetwork(widths, settings.channels, LastLevelMaxPool(), norm_layer=norm)
+
+
+def _pyramid_arguments(settings: Detector, kind: Kind, classes: int, keypoints: int) -> dict[str, Any]:
+    roi = partial(MultiScaleRoIAlign, ["0", "1", "2", "3"], sampling_ratio=2)
+    arguments = {
+        "rpn_anchor_generator": AnchorGenerator(tuple((size,) for size in settings.anchors), (_RATIOS,) * 5),
+        "box_roi_pool": roi(output_size=7),
+        "box_head": TwoMLPHead(settings.channels * 49, settings.box_features),
+        "box_predictor": FastRCNNPredictor(settings.box_features, classes),
+    }
+    if kind == "masks":
+        last = settings.mask_layers[-1]
+        arguments |= {
+            "mask_roi_pool": roi(output_size=14),
+            "mask_head": MaskRCNNHeads(settings.channels, settings.mask_layers, 1),
+            "mask_predictor": MaskRCNNPredictor(last, last, classes),
+        }
+    if kind == "keypoints":
+        layers = settings.keypoint_layers
+        arguments |= {
+            "keypoint_roi_pool": roi(output_size=14),
+            "keypoint_head": KeypointRCNNHeads(settings.channels, layers),
+            "keypoint_predictor": KeypointRCNNPredictor(layers[-1], keypoints),
+        }
+    return arguments
+
+
+def _c4_arguments(networks: Sequence[Any], settings: Detector, kind: Kind, classes: int) -> dict[str, Any]:
+    """The fifth stage is the head of boxes and of masks."""
+    parts = [fifth_stage(network, settings.c4_head) for network in networks]
+    if not settings.batch_norm:
+        parts = [freeze_batch_norm(part) for part in parts]
+    fifth = _SideBySide(parts, [stage_channels(network, "layer3") for network in networks])
     width = sum(stage_channels(network, "layer4") for network in networks)
     roi = partial(MultiScaleRoIAlign, ["0"], output_size=14, sampling_ratio=2)
     arguments = {
-        "rpn_anchor_generator": AnchorGenerator((settings.anchors,), (ratios,)), "box_roi_pool": roi(),
+        "rpn_anchor_generator": AnchorGenerator((settings.anchors,), (_RATIOS,)),
+        "box_roi_pool": roi(),
         "box_head": nn.Sequential(OrderedDict(stage=fifth, pooled=Pooled())),
         "box_predictor": FastRCNNPredictor(width, classes),
-    }  # fmt: skip
+    }
     if kind == "masks":  # the same stage, and no further convolution: Detectron2's masks of C4
         arguments |= {
-            "mask_roi_pool": roi(), "mask_head": fifth,
+            "mask_roi_pool": roi(),
+            "mask_head": fifth,
             "mask_predictor": MaskRCNNPredictor(width, settings.mask_layers[-1], classes),
-        }  # fmt: skip
-    return stages(("layer3",)), nn.Identity(), sum(thirds), arguments
+        }
+    return arguments
 
 
 def build(
