@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
+import contrastlab.support.lab  # noqa: F401
+
 from pydantic import Field, ValidationError, model_validator
 
 from contrastlab import tasks

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import contrastlab.support.lab  # noqa: F401
+
 from pydantic import Field
 
 from contrastlab.settings import FrozenModel
