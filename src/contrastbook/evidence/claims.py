@@ -176,9 +176,10 @@ def _in_profile(
     claims: Sequence[ClaimedDifference], results: Sequence[Result], profile: str
 ) -> list[dict[str, Any] | None]:
     """A line of each claim, if it was measured; they share the chance of a wrong sign."""
-    if not results:
+    plan = claims[0].plan
+    if not results or profile not in plan.profiles:
         return [None] * len(claims)
-    plan, columns = claims[0].plan, {claim.name: claim.column for claim in claims}
+    columns = {claim.name: claim.column for claim in claims}
 
     @cache
     def read(column: str, row: str) -> Scores | None:

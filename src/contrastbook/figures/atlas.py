@@ -90,7 +90,8 @@ def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
             row: dict[str, object] = {"table": f"{plan.paper} {plan.heading}", "data set": name}
             row |= {"metric": column.metric, "published": printed}
             measured = []
-            for profile in sorted({r.profile for r in stored if r.dataset == column.data}):
+            profiles = {result.profile for result in stored if result.dataset == column.data}
+            for profile in sorted(profiles.intersection(plan.profiles)):
                 mine = report.scores(plan, column, stored, method, profile)
                 if mine is not None:
                     e = mine.estimate
