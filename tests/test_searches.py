@@ -33,12 +33,12 @@ SEARCHED = [
 def off_profile(stored: Iterable[results.Result], folder: Path) -> list[str]:
     """Results of searched profiles that were not computed with what a search chose, a line each with the reason.
 
-    Looked at are those of ``laptop`` and ``tuned`` on data that a search of their row was made on.
+    Looked at are those of ``laptop``, ``tuned`` and ``fair`` on data that a search of their row was made on.
     """
     out: list[str] = []
     setups: dict[tuple[str, ...], set[str]] = {}
     for each in stored:
-        if each.profile not in ("laptop", "tuned"):
+        if each.profile not in ("laptop", "tuned", "fair"):
             continue
         name = f"{each.method} seed {each.seed} on {each.dataset}, {each.profile}, {each.task}"
         detector = folder / f"detector-{each.task}.json"
