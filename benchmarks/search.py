@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from search_spaces import SEARCHES, Search
+from search_spaces import SEARCHES, Search, Trial
 
 from contrastbook.evidence import searches
 from contrastlab import data, methods, papers, tasks
@@ -148,55 +148,48 @@ def profile_of_detector(search: Search, row: str) -> Settings:
 def complete(search: Search, seeds: list[int], only: str, rows: list[str]) -> None:
     """Run what is missing of a search, and print each run."""
     loaded: dict[str, Splits] = {}
-    commit = _commit()
     for seed in seeds:
-        for trial, name, row, changes in search.trials():
-            if only not in trial or (rows and row not in rows):
-                continue
-            settings = profile_of_detector(search, row) if search.column else Settings()
-            settings = settings.override(**search.start).override(**changes)
-            plain = settings.model_dump(mode="json", exclude_defaults=True)
-            key = {"trial": trial, "data": name, "method": row, "seed": seed, "settings": plain}
-            if any(key.items() <= run.items() for run in stored(search)):
-                continue
-            if search.column:
-                measured = on_stored_encoder(search, row, settings, seed)
-            else:
-                if name not in loaded:
-                    loaded[name] = parts(search, name)
-                measured = measure(loaded[name], row, settings, seed, search.metric)
-            run = {**key, **measured, "commit": commit}
-            store(search, run)
-            print({name: value for name, value in run.items() if name != "settings"}, flush=True)
+        for trial in search.trials():
+            name, _, row, _ = trial
+            if only in name and (not rows or row in rows):
+                run_trial(search, trial, seed, loaded)
 
 
 def climb(search: Search) -> None:
     """Go on with a climb of one row, and print each run, until the best trial has no better neighbour."""
-    splits = parts(search, search.validation or search.data)
-    commit = _commit()
+    loaded: dict[str, Splits] = {}
     while True:
         accuracies = {run["trial"]: run["accuracy"] for run in stored(search)}
         trial = search.next_of_climb(accuracies)
         if trial is None:
             return
-        name, dataset, row, changes = trial
-        settings = Settings().override(**search.start).override(**changes)
-        run = {
-            "trial": name,
-            "data": dataset,
-            "method": row,
-            "seed": SEED,
-            "settings": settings.model_dump(mode="json", exclude_defaults=True),
-            **measure(splits, row, settings, SEED, search.metric),
-            "commit": commit,
-        }
-        store(search, run)
-        print({key: value for key, value in run.items() if key != "settings"}, flush=True)
+        run_trial(search, trial, SEED, loaded)
 
 
-def _commit() -> str:
+def run_trial(search: Search, trial: Trial, seed: int, loaded: dict[str, Splits]) -> None:
+    """Run one trial, unless it is stored, store it and print it; ``loaded`` keeps the data sets that were read."""
+    name, dataset, row, changes = trial
+    settings = profile_of_detector(search, row) if search.column else Settings()
+    settings = settings.override(**search.start).override(**changes)
+    key = {
+        "trial": name,
+        "data": dataset,
+        "method": row,
+        "seed": seed,
+        "settings": settings.model_dump(mode="json", exclude_defaults=True),
+    }
+    if any(key.items() <= run.items() for run in stored(search)):
+        return
+    if search.column:
+        measured = on_stored_encoder(search, row, settings, seed)
+    else:
+        if dataset not in loaded:
+            loaded[dataset] = parts(search, dataset)
+        measured = measure(loaded[dataset], row, settings, seed, search.metric)
     code = provenance(torch.device("cpu"))
-    return f"{code['git_commit']}{'+' if code['git_dirty'] else ''}"
+    run = {**key, **measured, "commit": f"{code['git_commit']}{'+' if code['git_dirty'] else ''}"}
+    store(search, run)
+    print({name: value for name, value in run.items() if name != "settings"}, flush=True)
 
 
 def section(search: Search, *, row: str = "", printed: bool = False) -> str:
@@ -239,6 +232,10 @@ def main() -> None:
     for name in given.search:
         search = SEARCHES[name]
         if not given.show and search.climbs_from:
+            if given.only or given.rows or given.seeds != str(SEED):
+                parser.error(
+                    f"{name} is a climb of one row with seed {SEED}: accepted is none of --only, --rows, --seeds"
+                )
             climb(search)
         elif not given.show:
             seeds = [int(seed) for seed in given.seeds.split(",")]

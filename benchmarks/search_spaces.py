@@ -369,7 +369,8 @@ SCALES = (
 )
 # A fair trial of f-MICL's Table 2. The augmentation and the three-layer head are the paper's. Each row climbs from
 # where the searches above left it, over rate, scale and weight together, until no neighbour on the grid is better. A
-# grid is widened where the best lies at its edge. α = 40, σ² = 1/2 and a rate of 0.1 are on the grids.
+# grid is widened where the best lies at its edge. α = 40, σ² = 1/2 and a rate of 0.1 are on the grids. A climb takes as
+# many trials as it needs, more for a row with more scales, which favours that row where accuracies are noisy.
 FAIR_LENGTH: dict[str, Any] = {
     **SMALLEST,
     "augmentation": "fmicl",

@@ -158,7 +158,7 @@ def _reader_of_run(run: Run) -> Callable[[], Any]:
 def _result_path(each: SmallJob, place: Any, splits: Any) -> Path:
     return results.location(
         place.out_dir, dataset=each.data, profile=each.profile, method=each.method, seed=each.seed,
-        task=each.task_name, hash_=each.hash(splits), on=each.on,
+        task=each.task_name, hash_=each.config_hash(splits), on=each.on,
     )  # fmt: skip
 
 

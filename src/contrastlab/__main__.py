@@ -412,11 +412,11 @@ def _replay(args: argparse.Namespace) -> None:
     seeds = papers.parse_seeds(args.seeds) if args.seeds else None
     folders = terminal.folders("results", args.results)
     stored = results.find(folders, table=plan.name, dataset=args.dataset, profile=args.profile)
-    chosen = [result for result in stored if seeds is None or result.seed in seeds]
+    asked = [result for result in stored if seeds is None or result.seed in seeds]
     from contrastlab import tables
 
     records = []
-    for replay in tables.replay(chosen, minutes=args.limit_minutes, data_root=args.data_root):
+    for replay in tables.replay(asked, minutes=args.limit_minutes, data_root=args.data_root):
         before, metric = replay.stored, replay.metric
         records.append(
             {

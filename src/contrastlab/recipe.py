@@ -188,11 +188,11 @@ class Recipe(Choices):
                 field_changes[name] = value
         if new_parts:
             return replace(self, **new_parts).override(field_changes)
-        known = _paths()
+        paths = _paths()
         direct: dict[str, Any] = {}
         by_part: dict[str, dict[str, Any]] = {}
         for path, value in field_changes.items():
-            choice, name, end = _split_path(path, known)
+            choice, name, end = _split_path(path, paths)
             if not name:
                 direct[choice] = value
             elif self._has_field(choice, name, end):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -211,14 +211,13 @@ class Direction:
 
     def rows(self, start: int, end: int) -> Direction:
         """Some of the queries, with the same keys."""
-        chosen = slice(start, end)
-        return Direction(
-            self.query[chosen],
-            self.positive[chosen],
-            self.pool,
-            None if self.own is None else self.own[chosen],
-            self.labels,
-            None if self.banned is None else self.banned[chosen],
+        rows = slice(start, end)
+        return replace(
+            self,
+            query=self.query[rows],
+            positive=self.positive[rows],
+            own=None if self.own is None else self.own[rows],
+            banned=None if self.banned is None else self.banned[rows],
         )
 
 

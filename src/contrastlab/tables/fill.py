@@ -75,17 +75,17 @@ def table(
     pool.refuse_in_worker()
     for name in sorted(execution):
         check_name("argument of table", name, [each.name for each in fields(Execution)])
-    names, own = _registered(rows)
-    if own and cluster is not None:
-        raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own)})")
-    plan = read_plan(paper, number).with_rows(own).with_precision(precision)
+    names, registered = _registered(rows)
+    if registered and cluster is not None:
+        raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(registered)})")
+    plan = read_plan(paper, number).with_rows(registered).with_precision(precision)
     chosen = choose_profile(profile, plan.profiles)
     full_names = plan.resolve_all(names)
     if references_too and plan.references:
         full_names = tuple(dict.fromkeys((*full_names, *references(full_names, chosen))))
     where = Execution(**execution)
     every = expand(plan, dataset, full_names, parse_seeds(seeds), chosen, columns)
-    workers = 1 if own else pool.workers(jobs, where, len(every))
+    workers = 1 if registered else pool.workers(jobs, where, len(every))
     answers, missing = look_up(every, where, log)
     announce(plan, dataset, every, missing, profile, where, workers, log)
     answers |= pool.run_all(missing, where, workers=workers, cluster=cluster, log=log)
@@ -100,12 +100,12 @@ def _registered(rows: str | Recipe | Iterable[str | Recipe]) -> tuple[str | list
     """Names of rows, and of those among them that are recipes of the caller's own, which are registered here."""
     if isinstance(rows, str):
         return rows, []
-    names, own = [], []
+    names, registered = [], []
     for row in [rows] if isinstance(rows, Recipe) else rows:
         if isinstance(row, Recipe):
-            own.append(methods.add(row).name)
+            registered.append(methods.add(row).name)
         names.append(row.name if isinstance(row, Recipe) else row)
-    return names, own
+    return names, registered
 
 
 def look_up(every: Sequence[Job], execution: Execution, log: Log) -> tuple[dict[Job, Answer], list[Job]]:
@@ -157,8 +157,8 @@ def announce(
     seeds = dict.fromkeys(str(job.seed) for job in every)
     why = f" (auto: {_reason_of_auto()})" if wanted == "auto" else ""
     log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
-    own = data.load(every[0].data, execution.data_root)
-    log(f"data: {own.note or own.name}")
+    splits = data.load(every[0].data, execution.data_root)
+    log(f"data: {splits.note or splits.name}")
     at_once = f", {workers} at a time" if workers > 1 and len(missing) > 1 else ""
     log(f"{len(every) - len(missing)} of {len(every)} cells need no run; {len(missing)} to run{at_once}")
     others = [p for p in plan.profiles if p != profile]

@@ -95,12 +95,12 @@ class Job:
 
     def load(self, execution: Execution) -> tuple[Splits, Splits]:
         """Pre-training data, and the data the task scores on; the same object where they are the same."""
-        own = data.load(self.data, execution.data_root)
+        pretraining = data.load(self.data, execution.data_root)
         if not self.on:
-            return own, own
-        return own, data.load(self.on, execution.data_root)
+            return pretraining, pretraining
+        return pretraining, data.load(self.on, execution.data_root)
 
-    def hash(self, splits: tuple[Splits, Splits]) -> str:
+    def config_hash(self, splits: tuple[Splits, Splits]) -> str:
         """Hash of what decides the number beside the seed, for data as :meth:`load` gives them."""
         return results.whole_hash(self.setup, data_hash(*splits), self.effective_recipe.describe(), keys.world()[1])
 
@@ -148,7 +148,7 @@ def expand(
     plan: TablePlan, dataset: str, rows: Iterable[str], seeds: Iterable[int], profile: str, columns: str = "all"
 ) -> list[Job]:
     """The jobs of some rows of a published table (full names), seed after seed."""
-    chosen = plan.select(dataset, columns)
+    selected = plan.select(dataset, columns)
     rows = tuple(rows)
     return [
         Job(
@@ -164,7 +164,7 @@ def expand(
         )
         for seed in seeds
         for row in rows
-        for name, column in chosen.items()
+        for name, column in selected.items()
     ]
 
 
@@ -188,7 +188,7 @@ def stored(job: Job, execution: Execution, splits: tuple[Splits, Splits]) -> Res
         seed=job.seed,
         method=job.method,
         task=job.task_name,
-        hash_=job.hash(splits),
+        hash_=job.config_hash(splits),
         on=job.on,
     )
 
@@ -208,14 +208,15 @@ def run(job: Job, execution: Execution | None = None, *, wait: bool = True, log:
         return refused
     files.make_folder(Path(execution.out_dir))
     fabric = execution.fabric(job.settings.precision)
-    training = job.run_of(splits[0], execution)
+    pretraining, scored_on = splits
+    training = job.run_of(pretraining, execution)
     with training.locked(fabric, wait=wait, log=log):
         # of several processes the first decides: the others may look at files at another moment
-        known = fabric.broadcast(stored(job, execution, splits) if fabric.is_global_zero else None)
-        if known is not None:
-            log(f"[{job.method} seed {job.seed}] stored: {job.text(known)}")
-            return with_metric(job, known)
-        computed: Any = fabric.broadcast(_compute(job, training, splits[1], fabric, execution, log))
+        result = fabric.broadcast(stored(job, execution, splits) if fabric.is_global_zero else None)
+        if result is not None:
+            log(f"[{job.method} seed {job.seed}] stored: {job.text(result)}")
+            return with_metric(job, result)
+        computed: Any = fabric.broadcast(_compute(job, training, scored_on, fabric, execution, log))
         return with_metric(job, computed)
 
 

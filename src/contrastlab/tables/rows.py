@@ -137,12 +137,12 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
         notes.append(_other_settings(plan, column, method, profile, newest))
     if not candidates:
         return None
-    chosen = [result for result in candidates if result.config_hash == candidates[-1].config_hash]
+    of_newest = [result for result in candidates if result.config_hash == candidates[-1].config_hash]
     different = {id(result) for result in (*of_this_table, *candidates)}
-    left_out = len(different) - len(chosen)
+    left_out = len(different) - len(of_newest)
     if left_out > 0:
         notes.append(f"{left_out} result(s) of an earlier configuration left out")
-    return _together(metric, chosen, join(*notes))
+    return _together(metric, of_newest, join(*notes))
 
 
 def _other_settings(plan: TablePlan, column: Column, method: str, profile: str, stored: Result) -> str:

@@ -312,12 +312,12 @@ class _Loop:
         """One step; on a GPU the host waits for nothing in it."""
         course, progress, device = self.course, self.progress, self.device
         step, rank = progress.step, course.rank
-        own = generator(course.seed, f"views/{rank}", step, device)
-        shared = generator(course.seed, "draws", step, device)
+        view_draws = generator(course.seed, f"views/{rank}", step, device)
+        shared_draws = generator(course.seed, "draws", step, device)
         masks = derive(course.seed, f"dropout/{rank}", step)
         self.set_lr()
-        views = self.recipe.views.make(pixels, self.augmentation, own)
-        draws = BatchRandom(shared, rank * course.local_batch, self.settings.batch_size)
+        views = self.recipe.views.make(pixels, self.augmentation, view_draws)
+        draws = BatchRandom(shared_draws, rank * course.local_batch, self.settings.batch_size)
         rows, labels = self.data.row[numbers], self.data.labels[numbers]
         with self.fabric.autocast(), fixed(masks, device) if self.has_dropout else nullcontext():
             out = self.learner.loss(views, rows, labels, draws, step, course.all_steps)
