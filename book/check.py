@@ -5,7 +5,8 @@ image that is not there or has no words for those who do not see it, a link that
 40 characters, or is wider than the window; if a chapter, the results, the tasks or a paper's tables show no figure on
 the first screen; if a page weighs more than 2 MB, has a scroll bar inside at 1300 px, or keeps a figure on white paper
 in the dark; or if a slider is moved, by mouse or by key, and its figure stays as it was. Every page is opened in light
-and in dark; each knob of a playground is turned in both. Run after ``make book``: ``make check-book``, or
+and in dark; each knob of a playground is turned in both, and the game of the front page is
+played. Run after ``make book``: ``make check-book``, or
 ``python book/check.py _build/html`` and the names of pages, if not all. CHROMIUM names the browser; else it is looked
 for.
 """
@@ -216,6 +217,22 @@ def playground(page: Page) -> list[str]:
     return found
 
 
+def game(page: Page) -> list[str]:
+    """What is wrong with the game of a page: for each number of candidates, a pick shows what it reveals."""
+    found = []
+    for size in (4, 16, 64):
+        page.locator(f".clg input[name=clg-size][value='{size}']").check()
+        hand = page.locator(".clg-hand button")
+        if hand.count() != size:
+            found.append(f"game of {size}: {hand.count()} candidates")
+        hand.first.click()
+        if page.locator(".clg-you output").text_content() == "–":
+            found.append(f"game of {size}: a pick reveals no number")
+        if page.evaluate("() => document.documentElement.scrollWidth > window.innerWidth + 2"):
+            found.append(f"game of {size}: the page grows wider than the window")
+    return found
+
+
 def moving(page: Page, title: str) -> list[str]:
     """What is wrong with the sphere in view: it moves, says what it shows, and no point of it is NaN."""
     page.locator(".clp-sphere").scroll_into_view_if_needed()
@@ -255,7 +272,7 @@ def problems(page: Page, path: Path, width: int, scheme: str = "light") -> list[
         found.append("no title")
     if width == 1300:
         found += measures(page, path) if scheme == "light" else white_papers(page)
-    if scheme == "dark" and not page.query_selector("#playground-live"):
+    if scheme == "dark" and not page.query_selector("#playground-live, #game-live"):
         return found
     for number, sliders in enumerate(page.evaluate(SLIDERS)):
         if sliders:
@@ -282,6 +299,8 @@ def problems(page: Page, path: Path, width: int, scheme: str = "light") -> list[
         found.append(f"wider than {width} px")
     if page.query_selector("#playground-live"):
         found += playground(page)
+    if page.query_selector("#game-live"):
+        found += game(page)
     return found
 
 
@@ -302,7 +321,8 @@ def main(root: Path, *names: str) -> int:
         browser = play.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
         for path in pages:
             found = []
-            played = 'id="playground-live"' in path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8")
+            played = any(f'id="{name}-live"' in text for name in ("playground", "game"))
             for width, scheme in product((1300, 390), ("light", "dark")):
                 if (width, scheme) == (390, "dark") and not played:
                     continue

@@ -2,6 +2,8 @@
 // computes it. One module for two places: a page of the book inlines it, and anywidget loads it in JupyterLab.
 // First the mathematics, without a document; then TeX as MathML; then what a reader sees and turns.
 
+// losses.js stands before this text and defines logSumExp and logAddExp.
+
 const CLASSES = 6;
 
 // ---------------------------------------------------------------------------------------------- the graph of views
@@ -117,15 +119,6 @@ function mark(scores, allowed, sorted, count, inside) {
   for (let j = 0; j < scores.length; j++) if (allowed[j] && scores[j] > edge) (inside[j] = 1), left--;
   for (let j = 0; left && j < scores.length; j++) if (allowed[j] && scores[j] === edge) (inside[j] = 1), left--;
 }
-
-function logSumExp(scores, inside) {
-  let top = -Infinity;
-  for (let j = 0; j < scores.length; j++) if (inside[j] && scores[j] > top) top = scores[j];
-  let sum = 0;
-  for (let j = 0; j < scores.length; j++) if (inside[j]) sum += exp(scores[j] - top);
-  return top + log(sum);
-}
-const logAddExp = (a, b) => (a > b ? a + Math.log1p(exp(b - a)) : b + Math.log1p(exp(a - b)));
 
 /**
  * Loss of one batch, its gradient, and who was chosen.

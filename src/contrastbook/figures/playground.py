@@ -77,10 +77,17 @@ def _file(kind: str) -> str:
     return files("contrastbook.figures").joinpath(f"playground.{kind}").read_text(encoding="utf-8")
 
 
-def module() -> str:
-    """The ES module, without its comments and most of its blanks."""
-    lines = (line.strip() for line in _file("js").splitlines())
+def script(name: str) -> str:
+    """The ES module of a figure, with what all of them compute, without its comments and most of its blanks."""
+    folder = files("contrastbook.figures")
+    text = "".join(folder.joinpath(part).read_text(encoding="utf-8") for part in ("losses.js", f"{name}.js"))
+    lines = (line.strip() for line in text.splitlines())
     return "\n".join(_tight(line) for line in lines if line and not line.startswith(("//", "/**", "*")))
+
+
+def module() -> str:
+    """The playground's ES module."""
+    return script("playground")
 
 
 def _tight(line: str) -> str:
