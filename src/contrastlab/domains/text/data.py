@@ -191,12 +191,13 @@ def _read_pairs(path: Path, separator: str, first: int, second: int, score: int)
 
 def _read_rows(path: Path, separator: str) -> list[list[str]]:
     """The rows of a table that are neither blank nor its heading."""
-    quoting = csv.QUOTE_NONE
-    if separator == ",":
-        quoting = csv.QUOTE_MINIMAL
     rows = []
     with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.reader(file, delimiter=separator, quoting=quoting):
+        if separator == ",":
+            table = csv.reader(file, delimiter=separator, quoting=csv.QUOTE_MINIMAL)
+        else:
+            table = csv.reader(file, delimiter=separator, quoting=csv.QUOTE_NONE)
+        for row in table:
             is_blank = not any(field.strip() for field in row)
             if not is_blank and row[0] != "pair_ID":
                 rows.append(row)
