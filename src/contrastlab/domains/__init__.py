@@ -37,7 +37,8 @@ def present(name: str) -> bool:
 def rows() -> tuple[Domain, ...]:
     """The rows of all domains that are there."""
     missing = absent()
-    return tuple(import_module(package).DOMAIN for name, package in PACKAGES.items() if name not in missing)
+    modules = [import_module(package) for name, package in PACKAGES.items() if name not in missing]
+    return tuple(module.DOMAIN for module in modules)
 
 
 def deleted(error: ModuleNotFoundError) -> str | None:
