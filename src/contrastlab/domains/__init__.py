@@ -37,8 +37,11 @@ def present(name: str) -> bool:
 def rows() -> tuple[Domain, ...]:
     """The rows of all domains that are there."""
     missing = absent()
-    modules = [import_module(package) for name, package in PACKAGES.items() if name not in missing]
-    return tuple(module.DOMAIN for module in modules)
+    domains = []
+    for name, package in PACKAGES.items():
+        if name not in missing:
+            domains.append(import_module(package).DOMAIN)
+    return tuple(domains)
 
 
 def deleted(error: ModuleNotFoundError) -> str | None:

@@ -102,9 +102,12 @@ def _encoders(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, An
         state = _state_of_stream(tensors, _prefix(name, streams))
         check_weights(path, encoder.state_dict(), state)
         encoder.load_state_dict(state)
-    encoders = []
+    encoders: list[nn.Module] = []
     for name in streams:
-        encoders.append(Shared(built[same[name]]) if name in same else built[name])
+        if name in same:
+            encoders.append(Shared(built[same[name]]))
+        else:
+            encoders.append(built[name])
     return encoders
 
 

@@ -26,7 +26,16 @@ def _all_tasks() -> dict[str, type[Task]]:
 TASKS: Mapping[str, type[Task]] = MappingProxyType(_all_tasks())
 """Name to task."""
 
-_TASK_OF = {metric.name: task for task in TASKS.values() for metric in task.metrics}
+
+def _tasks_by_metric() -> dict[str, type[Task]]:
+    tasks = {}
+    for task in TASKS.values():
+        for metric in task.metrics:
+            tasks[metric.name] = task
+    return tasks
+
+
+_TASK_OF = _tasks_by_metric()
 
 
 def get(name: str, settings: Settings) -> Task:

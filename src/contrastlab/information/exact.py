@@ -35,7 +35,8 @@ class Joint:
 
     def __post_init__(self) -> None:
         table = np.asarray(self.table, dtype=np.float64)
-        check(table.ndim == 2 and table.size, "table", table.shape, "a table of shape [n, m] with at least one cell")
+        is_table = table.ndim == 2 and table.size
+        check(is_table, "table", table.shape, "a table of shape [n, m] with at least one cell")
         if not np.isfinite(table).all() or (table < 0).any():
             raise reject("table", float(np.nanmin(table)), "finite probabilities of at least 0")
         total = table.sum()
@@ -49,9 +50,10 @@ class Joint:
     def of(cls, weights: ArrayLike) -> Joint:
         """The distribution proportional to ``weights``."""
         table = np.asarray(weights, dtype=np.float64)
-        if not 0 < table.sum() < math.inf:
-            raise reject("weights", float(table.sum()), "numbers of at least 0 with a positive, finite sum")
-        return cls(table / table.sum())
+        total = table.sum()
+        if not 0 < total < math.inf:
+            raise reject("weights", float(total), "numbers of at least 0 with a positive, finite sum")
+        return cls(table / total)
 
     @classmethod
     def independent(cls, x: ArrayLike, y: ArrayLike) -> Joint:
@@ -131,7 +133,8 @@ def restrict(joint: Joint, region: ArrayLike) -> Table:
     """
     mask = np.asarray(region)
     n, m = joint.table.shape
-    if mask.dtype != bool or mask.shape not in ((n, m), (n, m, m)):
+    has_shape = mask.shape in ((n, m), (n, m, m))
+    if mask.dtype != bool or not has_shape:
         raise reject("region", (mask.dtype.name, mask.shape), f"booleans of shape {[n, m]} or {[n, m, m]}")
     mass = mask * joint.y
     total = mass.sum(-1, keepdims=True)
@@ -166,23 +169,24 @@ def normalised_similarity(
             or over the negatives only (ring Theorem 3.1).
     """
     values = joint.critic(critic)
-    accepted = "an integer of at least 1: K is the positive and at least one negative"
-    check(isinstance(draws, int | np.integer) and draws >= 1, "draws", draws, accepted)
+    is_count = isinstance(draws, int | np.integer) and draws >= 1
+    check(is_count, "draws", draws, "an integer of at least 1: K is the positive and at least one negative")
     symbols = values.shape[1]
     distribution = _distribution_of_negatives(joint, negatives)
     counts, log_coefficient = _multisets(symbols, int(draws))
-    # [n, S]: log of the sum over the drawn negatives; a symbol that was not drawn contributes exp(-inf) = 0.
+    # [n, 1, S]: log of the sum over the drawn negatives; a symbol that was not drawn contributes exp(-inf) = 0.
     with np.errstate(divide="ignore"):
         log_counts = np.log(counts)
-    log_sum = logsumexp(values[:, None, :] + log_counts, axis=2)
+    log_sum = logsumexp(values[:, None, :] + log_counts, axis=2)[:, None, :]
     # [n, 1 or m, S]: probability of each multiset; xlogy takes 0 log 0 as 0, for an impossible symbol not drawn.
     log_probability = xlogy(counts, distribution[:, :, None, :]).sum(-1)
     weight = np.exp(log_coefficient + log_probability)
+    positive = values[:, :, None]
     if positive_in_denominator:
-        log_mean = np.logaddexp(values[:, :, None], log_sum[:, None, :]) - math.log(draws + 1)
+        log_mean = np.logaddexp(positive, log_sum) - math.log(draws + 1)
     else:
-        log_mean = log_sum[:, None, :] - math.log(draws)
-    z = values[:, :, None] - log_mean
+        log_mean = log_sum - math.log(draws)
+    z = positive - log_mean
     mean = (weight * z).sum(-1)
     squares = (z - mean[:, :, None]) ** 2
     variance = (weight * squares).sum(-1)
@@ -197,9 +201,11 @@ def _distribution_of_negatives(joint: Joint, negatives: ArrayLike | None) -> Tab
     q = np.asarray(negatives, dtype=np.float64)
     if q.shape == (n, m):
         q = q[:, None, :]
-    has_shape = q.shape in ((n, 1, m), (n, m, m))
-    if not has_shape or (q < 0).any() or (abs(q.sum(-1) - 1) > SUM_TOLERANCE).any():
-        raise reject("negatives", q.shape, f"distributions of shape {[n, m]} or {[n, m, m]}, each of sum 1")
+    accepted = f"distributions of shape {[n, m]} or {[n, m, m]}, each of sum 1"
+    check(q.shape in ((n, 1, m), (n, m, m)), "negatives", q.shape, accepted)
+    misses_1 = abs(q.sum(-1) - 1) > SUM_TOLERANCE
+    if (q < 0).any() or misses_1.any():
+        raise reject("negatives", q.shape, accepted)
     return q
 
 

@@ -165,8 +165,8 @@ class VideoFiles(Files):
         if not self.flow and not packed_file.exists():
             packed_file = root.with_suffix(".zip")
         if not packed_file.exists():
-            content = _pack(decode(path), self.bound if self.flow else None)
-            files.write_whole(packed_file, content)
+            bound = self.bound if self.flow else None
+            files.write_whole(packed_file, _pack(decode(path), bound))
         return packed_file
 
 

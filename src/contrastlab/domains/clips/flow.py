@@ -48,17 +48,22 @@ def tvl1(frames: Tensor) -> Tensor:
     has_pictures = frames.dtype == torch.uint8 and frames.ndim == 4 and frames.shape[1] in (1, 3)
     form = f"{frames.dtype} of shape {tuple(frames.shape)}"
     check(has_pictures, "frames", form, "uint8 of shape [T, C, H, W] with C 1 or 3")
-    weights = torch.ones(1)
-    if frames.shape[1] == 3:
-        weights = torch.tensor([0.299, 0.587, 0.114])
-    weighted = (frames.float() / 255) * weights[:, None, None]
-    grey = weighted.sum(1).numpy()
+    grey = _grey(frames).numpy()
     flows = np.zeros((len(grey) - 1, 2, *grey.shape[1:]), dtype=np.float32)
     for number, (first, second) in enumerate(pairwise(grey)):
         # from a pixel of the first image to where it is in the second; scikit-image gives rows before columns
         down_and_right = optical_flow_tvl1(first, second, attachment=_ATTACHMENT)
         flows[number] = down_and_right[::-1]
     return torch.from_numpy(flows)
+
+
+def _grey(frames: Tensor) -> Tensor:
+    """``[T, H, W]`` in [0, 1] of uint8 frames ``[T, C, H, W]``."""
+    weights = torch.ones(1)
+    if frames.shape[1] == 3:
+        weights = torch.tensor([0.299, 0.587, 0.114])
+    weighted = (frames.float() / 255) * weights[:, None, None]
+    return weighted.sum(1)
 
 
 def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tensor:
@@ -72,18 +77,20 @@ def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tens
     path = folder / f"{_digest(clips, bound)}.safetensors"
     count, frames, _, height, width = clips.shape
     done = 0
-    levels = torch.full((count, frames, 2, height, width), ZERO, dtype=torch.uint8)
+    shape = (count, frames, 2, height, width)
+    levels = torch.full(shape, ZERO, dtype=torch.uint8)
     if path.exists():
         stored, values = files.read_tensors(path)
         if values.get("of", path.stem) != path.stem:
             raise CorruptFileError(f"{path} is of other clips; delete it to estimate their flow anew")
         done = int(values["clips"])
         levels = stored["flow"]
-    for index in range(done, count):
-        levels[index, :-1] = quantise(tvl1(clips[index]), bound)
-        finished = index + 1
-        if finished % _KEEP_EVERY == 0 or finished == count:
-            files.write_tensors(path, {"flow": levels}, {"clips": finished, "of": path.stem})
+    while done < count:
+        levels[done, :-1] = quantise(tvl1(clips[done]), bound)
+        done += 1
+        if done % _KEEP_EVERY == 0 or done == count:
+            values = {"clips": done, "of": path.stem}
+            files.write_tensors(path, {"flow": levels}, values)
     return levels
 
 

@@ -54,7 +54,8 @@ class ClipViews(Views):
         """Input channels of each stream's encoder: three a frame, two a flow; clips without colour are refused."""
         if image_channels != 3:
             raise errors.NotApplicableError(f"{self!r} is of clips in colour: 3 channels; given: {image_channels}")
-        return tuple(2 * self.stack if name == "flow" else 3 for name in self.streams)
+        numbers = {"frame": 3, "later frame": 3, "flow": 2 * self.stack}
+        return tuple(numbers[name] for name in self.streams)
 
     def make(self, batch: Any, augmentation: Any, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """Normalised views of clips uint8 ``[B, T, 5, H, W]``, whose last frame has no flow that is read.

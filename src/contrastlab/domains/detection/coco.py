@@ -41,8 +41,10 @@ class KeypointKind:
         places = []
         for place, name in enumerate(self.names):
             other_side = re.sub("left|right", lambda side: _OTHER_SIDE[side[0]], name)
-            is_paired = other_side in self.names
-            places.append(self.names.index(other_side) if is_paired else place)
+            if other_side in self.names:
+                places.append(self.names.index(other_side))
+            else:
+                places.append(place)
         return tuple(places)
 
 
@@ -143,6 +145,7 @@ class Annotations:
 
 @contextmanager
 def _reading(where: object, form: str) -> Iterator[None]:
+    """What fails within is a ``CorruptFileError`` that says which form was expected."""
     if isinstance(where, Path):
         limits.check_regular(where)
     try:
@@ -172,11 +175,11 @@ def lists(raw: Mapping[str, Any]) -> tuple[dict[int, Any], tuple[Any, ...], list
 
 
 def _file_name(image: Mapping[str, Any]) -> str:
-    # LVIS 1.0 says where its pictures are by their address, LVIS 0.5 by COCO's names of 2014
-    if "file_name" not in image:
-        return "/".join(str(image["coco_url"]).split("/")[-2:])
+    if "file_name" not in image:  # LVIS 1.0 has addresses, which end in COCO's folder and name
+        parts = str(image["coco_url"]).split("/")
+        return "/".join(parts[-2:])
     name = str(image["file_name"])
-    if name.startswith("COCO_"):
+    if name.startswith("COCO_"):  # LVIS 0.5 has COCO's names of 2014, which begin with the part of the set
         return name[-16:]
     return name
 
@@ -218,7 +221,10 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
 
 
 def _check_listed(
-    name: str, images: Mapping[int, Any], categories: Sequence[Any], annotations: Sequence[Mapping[str, Any]]
+    name: str,
+    images: Mapping[int, Any],
+    categories: Sequence[Any],
+    annotations: Sequence[Mapping[str, Any]],
 ) -> None:
     """Refuse ids that are no integers, pictures without a size, and categories without a name."""
     _check_ids(name, images)
@@ -240,7 +246,10 @@ def _check_image(image: Mapping[str, Any], name: str) -> None:
 
 
 def _check_fields(
-    annotation: Mapping[str, Any], images: Container[int], categories: Container[int], where: str
+    annotation: Mapping[str, Any],
+    images: Container[int],
+    categories: Container[int],
+    where: str,
 ) -> None:
     """Refuse an object of a picture or category that is not there, or with an impossible crowd or area."""
     image = annotation["image_id"]
@@ -266,7 +275,8 @@ def _object(
     if min(box_width, box_height) == 0:
         check(not strict, f"{where}: bbox", annotation["bbox"], "a box with area: width and height above 0")
         return None
-    width, height = image["width"], image["height"]
+    width = image["width"]
+    height = image["height"]
     if strict:
         is_inside = _inside(left, box_width, width) and _inside(top, box_height, height)
         check(is_inside, f"{where}: bbox", box, f"a box with area inside its {width}x{height} picture")
@@ -281,10 +291,10 @@ def _object(
 
 
 def _box(values: Any, where: str) -> list[float]:
-    box = [float(value) for value in values if is_number(value)]
-    is_box = len(box) == 4 and min(box[2:]) >= 0
+    numbers = [value for value in values if is_number(value)]
+    is_box = len(numbers) == 4 and min(numbers[2:]) >= 0
     check(is_box, f"{where}: bbox", values, "four finite numbers: left, top, width, height")
-    return box
+    return [float(number) for number in numbers]
 
 
 def _check_ids(name: str, ids: Iterable[Any]) -> None:
@@ -307,12 +317,14 @@ def _check_boxes(name: str, images: Mapping[int, Any], objects: Sequence[Mapping
     some_leave = False
     for each in objects:
         image = images[each["image_id"]]
+        picture_width = image["width"]
+        picture_height = image["height"]
         left, top, width, height = each["bbox"]
         if max(each["bbox"]) > 1:
             are_fractions = False
-        if not (left < width <= image["width"] and top < height <= image["height"]):
+        if not (left < width <= picture_width and top < height <= picture_height):
             are_corners = False
-        if left + width > 1.05 * image["width"] or top + height > 1.05 * image["height"]:
+        if left + width > 1.05 * picture_width or top + height > 1.05 * picture_height:
             some_leave = True
     at = f"{name}: bbox of {len(objects)} annotations"
     first = objects[0]["bbox"]
@@ -370,7 +382,12 @@ def _keypoint_kind(categories: Sequence[Mapping[str, Any]]) -> KeypointKind | No
 # PASCAL VOC's XML -----------------------------------------------------------------------------------------------------
 
 
-def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, rule: Rule = "voc07") -> Annotations:
+def read_voc(
+    folder: Path,
+    *lists: str,
+    classes: Sequence[str] | None = None,
+    rule: Rule = "voc07",
+) -> Annotations:
     """Annotations of some lists of pictures of a folder in PASCAL VOC's form.
 
     A box of VOC counts pixels from 1 and has both ends inside; here it starts at 0 and has a width. What reaches
@@ -385,19 +402,18 @@ def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, ru
     objects: list[dict[str, Any]] = []
     for inside, stem in _voc_pictures(folder, lists):
         size, in_picture = _voc_file(folder / inside / "Annotations" / f"{stem}.xml")
+        picture = inside / "JPEGImages" / f"{stem}.jpg"
         image_id = len(images) + 1
-        file_name = (inside / "JPEGImages" / f"{stem}.jpg").as_posix()
-        images.append({"id": image_id, "file_name": file_name, **size})
+        images.append({"id": image_id, "file_name": picture.as_posix(), **size})
         for each in in_picture:
-            objects.append(
-                {
-                    "id": len(objects) + 1,
-                    "image_id": image_id,
-                    "category_id": number[each.name],
-                    "bbox": _voc_box(each.corners, size["width"], size["height"]),
-                    "difficult": each.difficult,
-                }
-            )
+            annotation = {
+                "id": len(objects) + 1,
+                "image_id": image_id,
+                "category_id": number[each.name],
+                "bbox": _voc_box(each.corners, size["width"], size["height"]),
+                "difficult": each.difficult,
+            }
+            objects.append(annotation)
     categories = [{"id": k, "name": name} for name, k in number.items()]
     raw = {"images": images, "annotations": objects, "categories": categories}
     annotations = parse(raw, str(folder), strict=False)

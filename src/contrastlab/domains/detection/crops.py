@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -17,18 +16,20 @@ from contrastlab.pictures.sets import ImageSet, StreamedImages, threaded
 
 def coco_labels(name: str, folder: Path, note: str, *, train: str, test: str) -> Splits:
     """Pictures with one label each, in files of COCO's form."""
-    splits = []
-    for part, file in (("train", train), ("test", test)):
+
+    def pictures(part: str, file: str) -> StreamedImages:
         images, categories, annotations = coco.lists(coco.read_json(folder / file))
-        number = {category["id"]: k for k, category in enumerate(categories)}
         classes = [str(category["name"]) for category in categories]
+        number = {category["id"]: k for k, category in enumerate(categories)}
         paths = []
         labels = []
         for annotation in annotations:
-            paths.append(images[annotation["image_id"]]["file_name"])
+            image = images[annotation["image_id"]]
+            paths.append(image["file_name"])
             labels.append(number[annotation["category_id"]])
-        splits.append(streamed(f"{name}/{part}", folder, paths, labels, classes))
-    return Splits.of(name, splits[0], splits[1], note)
+        return streamed(f"{name}/{part}", folder, paths, labels, classes)
+
+    return Splits.of(name, pictures("train", train), pictures("test", test), note)
 
 
 def scale_box(box: Sequence[float], width: int, height: int) -> tuple[int, int, int, int]:
@@ -46,7 +47,8 @@ def _grown(start: float, length: float, limit: int) -> tuple[int, int]:
     """Start and length of an extent that grew by 1.2, between 0 and ``limit``."""
     middle = start + length / 2
     reach = 1.2 * length / 2
-    low = min(max(round(middle - reach), 0), limit - 1)
+    low = max(round(middle - reach), 0)
+    low = min(low, limit - 1)
     high = min(round(middle + reach), limit)
     return low, max(high - low, 1)
 
@@ -56,22 +58,30 @@ def coco_objects(name: str, folder: Path, note: str, *, annotations: str = "", s
 
     Crops of ``side`` pixels are kept in memory; with 0 they are streamed.
     """
-    splits: list[Any] = []
-    for part, year in (("train", "train2017"), ("test", "val2017")):
-        known = coco.read_coco(folder / annotations / f"instances_{year}.json", strict=False)
-        paths = []
-        labels = []
-        boxes = []
-        for each in known.objects:
-            if each["iscrowd"]:
-                continue
-            picture = known.images[each["image_id"]]
-            paths.append(picture["file_name"])
-            labels.append(known.number[each["category_id"]])
-            boxes.append(scale_box(each["bbox"], picture["width"], picture["height"]))
-        crops = streamed(f"{name}/{part}", folder / year, paths, labels, known.classes, boxes)
-        splits.append(_in_memory(crops, side) if side else crops)
-    return Splits.of(name, splits[0], splits[1], note)
+
+    def crops(part: str, year: str) -> StreamedImages | ImageSet:
+        path = folder / annotations / f"instances_{year}.json"
+        of_part = _streamed_crops(f"{name}/{part}", folder / year, coco.read_coco(path, strict=False))
+        if side:
+            return _in_memory(of_part, side)
+        return of_part
+
+    return Splits.of(name, crops("train", "train2017"), crops("test", "val2017"), note)
+
+
+def _streamed_crops(name: str, folder: Path, annotations: coco.Annotations) -> StreamedImages:
+    """A crop of every object that is no crowd, from pictures in a folder."""
+    paths = []
+    labels = []
+    boxes = []
+    for each in annotations.objects:
+        if each["iscrowd"]:
+            continue
+        image = annotations.images[each["image_id"]]
+        paths.append(image["file_name"])
+        labels.append(annotations.number[each["category_id"]])
+        boxes.append(scale_box(each["bbox"], image["width"], image["height"]))
+    return streamed(name, folder, paths, labels, annotations.classes, boxes)
 
 
 def _in_memory(crops: StreamedImages, side: int) -> ImageSet:

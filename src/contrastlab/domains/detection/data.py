@@ -67,7 +67,9 @@ class AnnotatedImages(ItemSet):
     def __getitem__(self, index: int) -> Tensor:
         """Pixels of a picture, uint8 ``[3, H, W]``; a grey one has three equal channels."""
         image = self.annotations.images[self.ids[index]]
-        file_name, width, height = image["file_name"], image["width"], image["height"]
+        file_name = image["file_name"]
+        width = image["width"]
+        height = image["height"]
         if self.folder:
             picture = decode(self.folder / file_name)
             pixels = torch.from_numpy(chw(picture, 3))
@@ -106,7 +108,8 @@ class AnnotatedImages(ItemSet):
         return target
 
     def _masks(self, objects: Sequence[Mapping[str, Any]], image: Mapping[str, Any]) -> Tensor:
-        height, width = image["height"], image["width"]
+        height = image["height"]
+        width = image["width"]
         if not objects:
             return torch.zeros((0, height, width), dtype=torch.uint8)
         masks = []
@@ -157,15 +160,20 @@ def draw(mask: Mask, height: int, width: int, where: str = "a mask") -> Tensor:
             if isinstance(mask["counts"], list):
                 packed = functions.frPyObjects(packed, height, width)
         else:
-            reach = 16 * max(height, width)  # a corner far outside would be walked to pixel by pixel
-            if not all(abs(value) <= reach for polygon in mask for value in polygon):
-                raise ValueError(f"a corner is more than {reach} pixels away")
             polygons = [list(polygon) for polygon in mask]
+            _check_reach(polygons, 16 * max(height, width))
             packed = functions.merge(functions.frPyObjects(polygons, height, width))
         return torch.tensor(functions.decode(packed), dtype=torch.uint8).reshape(height, width)
     except (ValueError, RuntimeError, TypeError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise CorruptFileError(f"{where}: the segmentation is no mask of {width}x{height} pixels: {reason}") from error
+
+
+def _check_reach(polygons: Sequence[Sequence[float]], reach: int) -> None:
+    """Refuse a corner far outside, which would be walked to pixel by pixel."""
+    for polygon in polygons:
+        if not all(abs(value) <= reach for value in polygon):
+            raise ValueError(f"a corner is more than {reach} pixels away")
 
 
 # Readers of published sets, rows of published.toml --------------------------------------------------------------------

@@ -71,12 +71,14 @@ def coco(
     evaluation = _matched(scorer, annotations, detections, what)
     # one entry for each class and picture, classes first, pictures by ascending id
     entries = evaluation._evalImgs_cpp
-    classes = len(entries) // pictures
     order = np.argsort(np.argsort(list(annotations.images)))
 
     def precisions(numbers: Tensor) -> Floats:
         places = order[numbers.numpy()]
-        evaluation._evalImgs_cpp = [entries[k * pictures + i] for k in range(classes) for i in places]
+        drawn = []
+        for first in range(0, len(entries), pictures):
+            drawn += [entries[first + place] for place in places]
+        evaluation._evalImgs_cpp = drawn
         evaluation.accumulate()
         by_class = np.asarray(evaluation.eval["precision"])[:, :, :, 0, -1]  # overlap, recall, class
         is_shown = (by_class > -1).any((0, 1))
@@ -142,8 +144,10 @@ def _best_precision(recall: Floats, precision: Floats, least: float) -> float:
 def overlaps(boxes: Floats, others: Floats) -> Floats:
     """IoU ``[n, m]`` of boxes ``[n, 4]`` and ``[m, 4]`` of left, top, width, height."""
     boxes = boxes[:, None]
-    corners, sizes = boxes[..., :2], boxes[..., 2:]
-    other_corners, other_sizes = others[:, :2], others[:, 2:]
+    corners = boxes[..., :2]
+    sizes = boxes[..., 2:]
+    other_corners = others[:, :2]
+    other_sizes = others[:, 2:]
     low = np.maximum(corners, other_corners)
     high = np.minimum(corners + sizes, other_corners + other_sizes)
     intersection = np.clip(high - low, 0, None).prod(2)

@@ -51,7 +51,8 @@ def repeats(data: AnnotatedImages, usable: Sequence[int], threshold: float) -> T
     categories_of = []
     for index in usable:
         objects = data.annotations.of_image[data.ids[index]]
-        categories_of.append({each["category_id"] for each in objects if not each["iscrowd"]})
+        single = [each for each in objects if not each["iscrowd"]]
+        categories_of.append({each["category_id"] for each in single})
     count: Counter[int] = Counter()
     for categories in categories_of:
         count.update(categories)
@@ -309,7 +310,9 @@ def trained_detector(task: Detection, encoders: nn.ModuleList, setting: Setting)
     train = setting.data.train.take(settings.train_pictures, setting.seed)
     test = setting.data.test.take(settings.test_pictures)
     usable_pictures(train, kind)  # refused before a model is made
-    points = train.annotations.keypoints
+    keypoints = 0
+    if train.annotations.keypoints is not None:
+        keypoints = len(train.annotations.keypoints.names)
     with fixed(derive(setting.seed, "detector")):
         model = build(
             kind,
@@ -318,7 +321,7 @@ def trained_detector(task: Detection, encoders: nn.ModuleList, setting: Setting)
             setting.augmentation,
             settings,
             classes=len(train.classes),
-            keypoints=0 if points is None else len(points.names),
+            keypoints=keypoints,
         )
     fit(
         model,

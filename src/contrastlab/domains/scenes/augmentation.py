@@ -47,14 +47,15 @@ class SceneAugmentation:
         return patch
 
     def _cut(self, batch: Tensor, top: Tensor, left: Tensor, is_flipped: Tensor) -> Tensor:
-        """``[B, C, size, size]`` of ``batch`` ``[B, C, H, W]`` from the corners on; some have their columns reversed."""
-        scenes = torch.arange(len(batch), device=batch.device)
+        """``[B, C, size, size]`` of scenes ``[B, C, H, W]``, each from its corner on, its columns reversed or not."""
         offsets = torch.arange(self.size, device=batch.device)
         reversed_offsets = self.size - 1 - offsets
-        rows = top[:, None] + offsets
-        columns = left[:, None] + torch.where(is_flipped[:, None], reversed_offsets, offsets)
+        offsets_of_columns = torch.where(is_flipped[:, None], reversed_offsets, offsets)
+        scenes = torch.arange(len(batch), device=batch.device)[:, None, None]
+        rows = (top[:, None] + offsets)[:, :, None]
+        columns = (left[:, None] + offsets_of_columns)[:, None]
         channels_last = batch.movedim(1, 3)
-        patch = channels_last[scenes[:, None, None], rows[:, :, None], columns[:, None]]
+        patch = channels_last[scenes, rows, columns]
         return patch.movedim(3, 1)
 
     def plain(self, batch: Tensor) -> Tensor:

@@ -212,8 +212,10 @@ def normals(depth: NDArray[Any], fx: float, fy: float, cx: float, cy: float) -> 
     x, y = np.meshgrid(columns, rows)
     points = np.stack([x * depth, y * depth, depth]).astype(np.float64)
     padded = np.pad(points, ((0, 0), (2, 2), (2, 2)), constant_values=np.nan)
-    across = padded[:, 2:-2, 4:] - padded[:, 2:-2, :-4]
-    down = padded[:, 4:, 2:-2] - padded[:, :-4, 2:-2]
+    same_rows = padded[:, 2:-2]
+    same_columns = padded[:, :, 2:-2]
+    across = same_rows[:, :, 4:] - same_rows[:, :, :-4]
+    down = same_columns[:, 4:] - same_columns[:, :-4]
     normal = np.cross(down, across, axis=0)
     normal = np.where(np.isfinite(depth), normal, np.nan)
     with np.errstate(invalid="ignore"):

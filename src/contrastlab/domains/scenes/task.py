@@ -46,7 +46,8 @@ def confusion(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
 def _check_classes(name: str, values: Tensor, least: int, classes: int) -> None:
     if not values.numel():
         return
-    low, high = int(values.min()), int(values.max())
+    low = int(values.min())
+    high = int(values.max())
     if low < least or high >= classes:
         raise reject(name, (low, high), f"classes from {least} to {classes - 1}")
 

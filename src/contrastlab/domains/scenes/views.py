@@ -162,7 +162,9 @@ class Channels(Views):
     @property
     def target_channels(self) -> tuple[int, ...]:
         """Numbers of a pixel of each target."""
-        return tuple(CODE if name == "label" else CHANNELS[name].size for name in self.targets)
+        sizes = {name: channel.size for name, channel in CHANNELS.items()}
+        sizes["label"] = CODE
+        return tuple(sizes[name] for name in self.targets)
 
     def single(self) -> Channels:
         return Channels(self.names, self.graph)
@@ -219,5 +221,10 @@ class Channels(Views):
 
 
 def _latex_names(names: tuple[str, ...]) -> str:
-    words = [name if len(name) < 3 else rf"\text{{{name}}}" for name in names]
+    words = []
+    for name in names:
+        if len(name) < 3:  # a symbol, such as L or ab
+            words.append(name)
+        else:
+            words.append(rf"\text{{{name}}}")
     return ",".join(words)

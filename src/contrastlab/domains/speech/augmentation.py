@@ -43,7 +43,8 @@ def mel_matrix(bands: int, window: int, rate: int) -> Tensor:
     """Float32 ``[bands, window // 2 + 1]``: triangles of area 1, evenly spaced in mel from 0 to half the rate."""
     half_rate = torch.tensor(rate / 2, dtype=torch.float64)
     top = float(hertz_to_mel(half_rate))
-    edges = mel_to_hertz(torch.linspace(0, top, bands + 2, dtype=torch.float64))
+    mels = torch.linspace(0, top, bands + 2, dtype=torch.float64)
+    edges = mel_to_hertz(mels)
     hertz = torch.arange(window // 2 + 1, dtype=torch.float64) * rate / window
     low = edges[:bands, None]
     peak = edges[1 : bands + 1, None]
@@ -54,7 +55,8 @@ def mel_matrix(bands: int, window: int, rate: int) -> Tensor:
     has_frequency = triangles.sum(1) > 0
     accepted = f"fewer bands: one has none of the {len(hertz)} frequencies of a window"
     check(bool(has_frequency.all()), "speech.mels", bands, accepted)
-    return (2 * triangles / (high - low)).float()
+    of_area_1 = 2 * triangles / (high - low)
+    return of_area_1.float()
 
 
 def log_mel(waves: Tensor, *, bands: int, window: int, hop: int, rate: int) -> Tensor:
@@ -108,7 +110,13 @@ class LogMel:
         shape = getattr(batch, "shape", type(batch).__name__)
         check(are_waves, "batch", shape, "waveforms [B, T]")
         speech = self.speech
-        return log_mel(batch, bands=speech.mels, window=speech.window, hop=speech.hop, rate=speech.rate)
+        return log_mel(
+            batch,
+            bands=speech.mels,
+            window=speech.window,
+            hop=speech.hop,
+            rate=speech.rate,
+        )
 
     def random(self, batch: Any, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
         """Decibels ``[B, 1, M, F]`` with noise, one frequency mask and one time mask a row; masked is the mean."""
@@ -134,8 +142,9 @@ class LogMel:
         sums = torch.zeros(2, dtype=torch.float64, device=device)
         for _, waves in batches(source, indices, 256, device, drop_last=False):
             values = self.plain(waves).double()
+            squares = values.square()
             count += values.numel()
-            sums += torch.stack([values.sum(), values.square().sum()])
+            sums += torch.stack([values.sum(), squares.sum()])
         mean, square = (sums / count).tolist()
         variance = max(square - mean**2, 1e-4)
         return replace(self, mean=mean, std=math.sqrt(variance))

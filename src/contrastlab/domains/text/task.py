@@ -74,9 +74,9 @@ def score(task: Similarity, encoders: nn.ModuleList, setting: Setting) -> dict[s
         if len(own.cosines) < 2:
             continue
         benchmarks[BENCHMARKS.get(benchmark, benchmark)] = own.correlation()
-        parts = [part.correlation() for part in own.by_part() if len(part.cosines) > 1]
+        parts = [part for part in own.by_part() if len(part.cosines) > 1]
         if parts:
-            means_over_parts.append(_mean(parts))
+            means_over_parts.append(_mean([part.correlation() for part in parts]))
     results = {name: measured for name, measured in benchmarks.items() if name in BENCHMARKS.values()}
     if means_over_parts:
         results["sts_parts"] = _mean(means_over_parts)
