@@ -51,7 +51,7 @@ class ClipSet(Items):
     channels: ClassVar[int] = 3
 
     bound: float  #: of the flow in eight bits, see :func:`contrastlab.domains.clips.flow.quantise`
-    factors: Mapping[str, Tensor] = field(default_factory=dict)  #: what else is known of each clip, ``[N]`` by name
+    factors: Mapping[str, Tensor] = field(default_factory=dict)  #: further values of each clip, ``[N]`` by name
 
     def _fits(self) -> bool:
         return self.items.dtype == torch.uint8 and self.items.ndim == 5 and self.items.shape[2] == PLANES

@@ -1,4 +1,4 @@
-"""What is annotated in pictures, in COCO's form: read from the JSON of COCO and LVIS, and from PASCAL VOC's XML.
+"""Annotations of pictures in COCO's form, read from the JSON of COCO and LVIS, and from PASCAL VOC's XML.
 
 An :class:`Annotations` holds what the evaluators read: pictures, objects and categories. An object has a box
 ``(left, top, width, height)`` in pixels, and may have a mask (polygons or run lengths), keypoints, and be a crowd.
@@ -192,10 +192,10 @@ def read_coco(path: Path, *, strict: bool = True) -> Annotations:
 def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotations:
     """Annotations from the content of a file in COCO's form, or in LVIS's, which has ``neg_category_ids``.
 
-    The kind of keypoints is what the categories say, with sigmas of 0.05 where they are not known. What is not in
-    COCO's form is a ``CorruptFileError``; an object that cannot be is an ``ArgumentError`` with ``name`` and its id.
-    ``strict`` refuses a box without area and a mask that leaves its picture. A published set has a few: without it
-    they are left out, or cut by whoever draws the mask.
+    The categories say the kind of keypoints, with sigmas of 0.05 where none are published. Content that is not in
+    COCO's form is a ``CorruptFileError``; an impossible object is an ``ArgumentError`` with ``name`` and its id.
+    ``strict`` refuses a box without area and a mask that leaves its picture. Published sets have a few of these.
+    Without ``strict`` such boxes are left out, and such masks are cut when they are drawn.
     """
     with _reading(name, "COCO's form"):
         images, categories, annotations = lists(raw)

@@ -54,7 +54,7 @@ def _grown(start: float, length: float, limit: int) -> tuple[int, int]:
 
 
 def coco_objects(name: str, folder: Path, note: str, *, annotations: str = "", side: int = 0) -> Splits:
-    """A crop of every object of MSCOCO 2017 that is one; crowds and boxes without area are none.
+    """A crop of every single object of MSCOCO 2017; crowds and boxes without area are left out.
 
     Crops of ``side`` pixels are kept in memory; with 0 they are streamed.
     """

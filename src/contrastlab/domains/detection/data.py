@@ -21,13 +21,13 @@ from contrastlab.support.errors import CorruptFileError, MissingDataError, NotAp
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnnotatedImages(ItemSet):
-    """Pictures and what is known of the objects in them; its name is of data set and part, such as ``"bccd/train"``."""
+    """Pictures and the objects annotated in them; the name says data set and part, such as ``"bccd/train"``."""
 
     domain: ClassVar[str] = "contrastlab.domains.detection"
     modality: ClassVar[str] = "annotated image"
     resident: ClassVar[bool] = False
     channels: ClassVar[int] = 3
-    labelled: ClassVar[bool] = True  # what is known of a picture are its objects
+    labelled: ClassVar[bool] = True  # by the objects in a picture
 
     name: str
     annotations: coco.Annotations
@@ -178,9 +178,8 @@ def _check_reach(polygons: Sequence[Sequence[float]], reach: int) -> None:
 
 # Readers of published sets, rows of published.toml --------------------------------------------------------------------
 
-
 _Part = tuple[coco.Annotations, Path]
-"""What is annotated in one part of a set, and the folder of its pictures."""
+"""The annotations of one part of a set, and the folder of its pictures."""
 
 
 def _splits(name: str, note: str, train_part: _Part, test_part: _Part) -> Splits:
@@ -244,7 +243,7 @@ def voc_form(
     return _splits(name, note, (train_annotations, folder), (test_annotations, test_folder))
 
 
-_PERSON_AREA = 0.53  # of a person's box, as pycocotools' relatives have it where no area is annotated
+_PERSON_AREA = 0.53  # share of its box that a person covers; pycocotools' relatives take it where none is annotated
 
 
 def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
@@ -275,7 +274,7 @@ def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
 
 
 def _person(joints: Any, width: int, height: int) -> dict[str, Any] | None:
-    """Box, area and keypoints of ``joints`` ``[3, 14]`` of x, y and visibility; ``None`` where one joint is seen."""
+    """Box, area and keypoints of ``joints`` ``[3, 14]`` of x, y and visibility; ``None`` where fewer than two are seen."""
     x, y, visible = joints
     is_inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     is_seen = (visible > 0) & is_inside

@@ -33,8 +33,8 @@ class SceneSet(Items):
     shape: ClassVar[str] = "float16 of shape [N, C, H, W]"
 
     pixel_classes: tuple[str, ...]
-    #: what generated items are a function of; their fingerprint is then that of these words, which does not depend on
-    #: how a machine rounds a sine. Empty: the fingerprint is that of the numbers
+    #: How generated items are made, in words. Their fingerprint is then that of these words: it must not depend on how
+    #: a machine rounds a sine. Without words it is that of the numbers.
     origin: str = ""
 
     def _fits(self) -> bool:
