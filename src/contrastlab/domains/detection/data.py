@@ -274,7 +274,7 @@ def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
 
 
 def _person(joints: Any, width: int, height: int) -> dict[str, Any] | None:
-    """Box, area and keypoints of ``joints`` ``[3, 14]`` of x, y and visibility; ``None`` where fewer than two are seen."""
+    """Box, area and keypoints of ``joints`` ``[3, 14]`` (x, y, visibility); ``None`` if fewer than two are seen."""
     x, y, visible = joints
     is_inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     is_seen = (visible > 0) & is_inside
