@@ -37,7 +37,11 @@ def present(name: str) -> bool:
 def rows() -> tuple[Domain, ...]:
     """The rows of all domains that are there."""
     missing = absent()
-    return tuple(import_module(package).DOMAIN for name, package in PACKAGES.items() if name not in missing)
+    domains = []
+    for name, package in PACKAGES.items():
+        if name not in missing:
+            domains.append(import_module(package).DOMAIN)
+    return tuple(domains)
 
 
 def deleted(error: ModuleNotFoundError) -> str | None:

@@ -10,7 +10,7 @@ With several streams each name begins with its stream's: ``L.conv1.weight``. tor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -29,7 +29,9 @@ FILE = "encoder.safetensors"
 
 def _builder(kind: str) -> Callable[..., Any]:
     """The function that makes encoders of a kind, as a stored file says it."""
-    builders = {name: where for each in domains.rows() for name, where in each.builders.items()}
+    builders: dict[str, str] = {}
+    for domain in domains.rows():
+        builders |= domain.builders
     if kind not in builders:
         raise domains.unknown("kind of encoder", kind, builders)
     return resolve_name(builders[kind])
@@ -41,17 +43,29 @@ def save(encoders: nn.ModuleList, folder: Path, streams: Sequence[str], build_as
     ``build_as`` are the arguments of :func:`contrastlab.encoders.build`, or of the builder ``kind``, that all share.
     """
     tensors: dict[str, Tensor] = {}
-    values: dict[str, Any] = {"build": dict(build_as), "streams": {}}
+    channels: dict[str, Any] = {}
+    same: dict[str, str] = {}
     for name, encoder in zip(streams, encoders, strict=True):
-        values["streams"][name] = encoder.in_channels
+        channels[name] = encoder.in_channels
         if isinstance(encoder, Shared):
-            values.setdefault("same", {})[name] = streams[list(encoders).index(encoder.encoder)]
+            first = list(encoders).index(encoder.encoder)
+            same[name] = streams[first]
             continue
-        prefix = f"{name}." if len(streams) > 1 else ""
+        prefix = _prefix(name, streams)
         for key, value in encoder.state_dict().items():
             if key.startswith(("backbone.", "head.")):
                 tensors[prefix + key.removeprefix("backbone.")] = value
+    values: dict[str, Any] = {"build": dict(build_as), "streams": channels}
+    if same:
+        values["same"] = same
     return files.write_tensors(folder / FILE, tensors, values)
+
+
+def _prefix(stream: str, streams: Collection[str]) -> str:
+    """How the names of a stream's tensors begin in the file."""
+    if len(streams) > 1:
+        return f"{stream}."
+    return ""
 
 
 def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
@@ -60,23 +74,51 @@ def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
     A ``CorruptFileError`` names a file that is not one of :func:`save`, or is cut short.
     """
     path = Path(getattr(run, "folder", run))
-    path = path if path.suffix == ".safetensors" else path / FILE
+    if path.suffix != ".safetensors":
+        path = path / FILE
     if not path.exists():
         raise MissingDataError(f"no encoder at {path}: has the run been finished?")
     tensors, values = files.read_tensors(path)
     try:
-        streams, same, how = values["streams"], values.get("same", {}), dict(values["build"])
-        make = _builder(how.pop("kind", "image"))
-        if "weights" in how:  # they are in this file; another folder is not read on its behalf
-            raise ValueError(f"build.weights={how['weights']!r}: accepted is a file with weights of its own")
-        made = {name: make(in_channels=c, **how) for name, c in streams.items() if name not in same}
-        for name, encoder in made.items():
-            prefix = f"{name}." if len(streams) > 1 else ""
-            own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-            named = {k if k.startswith("head.") else f"backbone.{k}": v for k, v in own.items()}
-            check_weights(path, encoder.state_dict(), named)
-            encoder.load_state_dict(named)
-        encoders = [Shared(made[same[name]]) if name in same else made[name] for name in streams]
+        encoders = _encoders(path, tensors, values)
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise CorruptFileError(f"{path} holds no encoder of this package ({error}); run it anew") from error
     return nn.ModuleList(encoders).eval().to(device)
+
+
+def _encoders(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> list[nn.Module]:
+    """The encoders of a file's tensors, one per stream."""
+    streams = values["streams"]
+    same = values.get("same", {})
+    arguments = dict(values["build"])
+    build = _builder(arguments.pop("kind", "image"))
+    if "weights" in arguments:  # they are in this file; another folder is not read on its behalf
+        raise ValueError(f"build.weights={arguments['weights']!r}: accepted is a file with weights of its own")
+    built = {}
+    for name, channels in streams.items():
+        if name not in same:
+            built[name] = build(in_channels=channels, **arguments)
+    for name, encoder in built.items():
+        state = _state_of_stream(tensors, _prefix(name, streams))
+        check_weights(path, encoder.state_dict(), state)
+        encoder.load_state_dict(state)
+    encoders: list[nn.Module] = []
+    for name in streams:
+        if name in same:
+            encoders.append(Shared(built[same[name]]))
+        else:
+            encoders.append(built[name])
+    return encoders
+
+
+def _state_of_stream(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors of one stream, under the names that its encoder gives them."""
+    state = {}
+    for key, value in tensors.items():
+        if not key.startswith(prefix):
+            continue
+        name = key.removeprefix(prefix)
+        if not name.startswith("head."):
+            name = f"backbone.{name}"
+        state[name] = value
+    return state

@@ -42,37 +42,56 @@ class Source:
     folder: str = ""  #: of the files, below the data root
 
 
-PUBLISHED: Mapping[str, Mapping[str, Any]] = {
-    name: row for each in domains.rows() for name, row in each.published.items()
-}
+def _published() -> dict[str, Mapping[str, Any]]:
+    rows: dict[str, Mapping[str, Any]] = {}
+    for domain in domains.rows():
+        rows |= domain.published
+    return rows
+
+
+PUBLISHED: Mapping[str, Mapping[str, Any]] = _published()
 """Name of a published data set to its row: who reads it, where it lies, how to get it, what to note of it."""
 
 
 @lru_cache(maxsize=32)
 def _read_row(name: str, root: Path) -> Splits:
-    row = dict(PUBLISHED[name])
-    folder, get, read, _ = (row.pop(key) for key in ("folder", "get", "read", "modality"))
-    for needed in row.pop("needs", [folder]):
+    arguments = dict(PUBLISHED[name])
+    arguments.pop("modality")
+    folder = arguments.pop("folder")
+    how_to_get = arguments.pop("get")
+    reader = arguments.pop("read")
+    for needed in arguments.pop("needs", [folder]):
         if not (root / needed).exists():
-            raise FileNotFoundError(2, get, str(root / needed))
-    splits: Splits = resolve_name(f"contrastlab.{read}")(name, root / folder, **row)
+            raise FileNotFoundError(2, how_to_get, str(root / needed))
+    read = resolve_name(f"contrastlab.{reader}")
+    splits: Splits = read(name, root / folder, **arguments)
     return splits
 
 
-SOURCES: Mapping[str, Source] = MappingProxyType({
-    "digits": Source("image", lambda request: load_digits()),
-    **{
-        name: Source(
-            "image", lambda request: load_published(request.name, request.root, request.download),
-            f"contrastlab run downloads it, and so does contrastlab.data.load({name!r}, download=True)", folder,
-        )
-        for name, (_, _, folder) in TORCHVISION.items()
-    },
-    **{
-        name: Source(row["modality"], lambda request: _read_row(request.name, request.root), row["get"], row["folder"])
-        for name, row in PUBLISHED.items()
-    },
-})  # fmt: skip
+def _read_digits(request: Request) -> Splits:
+    return load_digits()
+
+
+def _read_torchvision(request: Request) -> Splits:
+    return load_published(request.name, request.root, request.download)
+
+
+def _read_published(request: Request) -> Splits:
+    return _read_row(request.name, request.root)
+
+
+def _package_sources() -> dict[str, Source]:
+    """The bundled set, those that torchvision downloads, and the published ones."""
+    sources = {"digits": Source("image", _read_digits)}
+    for name, (_, _, folder) in TORCHVISION.items():
+        get = f"contrastlab run downloads it, and so does contrastlab.data.load({name!r}, download=True)"
+        sources[name] = Source("image", _read_torchvision, get, folder)
+    for name, row in PUBLISHED.items():
+        sources[name] = Source(row["modality"], _read_published, row["get"], row["folder"])
+    return sources
+
+
+SOURCES: Mapping[str, Source] = MappingProxyType(_package_sources())
 """Name of a data set to its source, of the package's own; see :func:`names`."""
 
 
@@ -84,9 +103,15 @@ def _own(modality: str, reader: str) -> Source:
     return Source(modality, read)
 
 
-OWN: Mapping[str, Source] = MappingProxyType(
-    {kind: _own(modality, reader) for each in domains.rows() for kind, (modality, reader) in each.readers.items()}
-)
+def _own_sources() -> dict[str, Source]:
+    sources = {}
+    for domain in domains.rows():
+        for kind, (modality, reader) in domain.readers.items():
+            sources[kind] = _own(modality, reader)
+    return sources
+
+
+OWN: Mapping[str, Source] = MappingProxyType(_own_sources())
 """Kind of a user's own data, ``<kind>:<path>``, to its source."""
 
 
@@ -100,13 +125,18 @@ def names() -> tuple[str, ...]:
 
 @cache
 def _sources() -> Mapping[str, Source]:
-    added = [entry.load() for entry in entry_points(group="contrastlab.data")]
-    return {name: source for sources in (*added, SOURCES) for name, source in sources.items()}
+    sources: dict[str, Source] = {}
+    for entry in entry_points(group="contrastlab.data"):
+        sources |= entry.load()
+    sources.update(SOURCES)
+    return sources
 
 
 def _source(name: str) -> Source | None:
     kind, _, location = name.partition(":")
-    return OWN.get(kind) if location else _sources().get(name)
+    if location:
+        return OWN.get(kind)
+    return _sources().get(name)
 
 
 def modality_of(name: str) -> str:
@@ -116,9 +146,14 @@ def modality_of(name: str) -> str:
 
 
 def load(
-    name: str, root: str | Path | None = None, *, download: bool = True, n_train: int | None = None,
-    n_test: int | None = None, seed: int = 0,
-) -> Splits:  # fmt: skip
+    name: str,
+    root: str | Path | None = None,
+    *,
+    download: bool = True,
+    n_train: int | None = None,
+    n_test: int | None = None,
+    seed: int = 0,
+) -> Splits:
     """Loads a data set by name, one of :func:`names`.
 
     Published sets are rows of ``published.toml``; those that torchvision downloads (``cifar10``, ``mnist``, …) and
@@ -144,24 +179,36 @@ def load(
         CorruptFileError: a file cannot be read.
         TooLargeError: a file would take too much memory, see :mod:`contrastlab.pictures.limits`.
     """
-    text = isinstance(name, str) and not NO_UTF8.search(name)
-    errors.check(text, "name", name, "a text in UTF-8, see contrastlab.data.names()")
+    is_text = isinstance(name, str) and not NO_UTF8.search(name)
+    errors.check(is_text, "name", name, "a text in UTF-8, see contrastlab.data.names()")
     errors.check(errors.is_integer(seed, 0) and seed < 2**32, "seed", seed, "an integer in [0, 2**32)")
-    for argument, n in (("n_train", n_train), ("n_test", n_test)):
-        errors.check(n is None or errors.is_integer(n), argument, n, "an integer of at least 1, or None for all")
+    _check_size("n_train", n_train)
+    _check_size("n_test", n_test)
     source = _source(name)
-    if source is None and Path(name).is_dir():
-        raise errors.unknown("data set", name, (f"folder:{name}", f"unlabelled:{name}", f"waves:{name}"))
     if source is None:
-        raise domains.unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
+        raise _unknown_set(name)
     request = Request(name, data_root(root), download, n_train, n_test, seed)
     return _read(source, request).limited(n_train, n_test, seed)
 
 
+def _check_size(argument: str, size: int | None) -> None:
+    is_size = size is None or errors.is_integer(size)
+    errors.check(is_size, argument, size, "an integer of at least 1, or None for all")
+
+
+def _unknown_set(name: str) -> errors.UnknownNameError:
+    if Path(name).is_dir():
+        return errors.unknown("data set", name, (f"folder:{name}", f"unlabelled:{name}", f"waves:{name}"))
+    own = [f"{kind}:<path>" for kind in OWN]
+    return domains.unknown("data set", name, (*names(), *own))
+
+
 def _read(source: Source, request: Request) -> Splits:
     """What a source reads; an error of missing or damaged files names the data set and how to get it."""
-    how = f" {source.get}, or set CONTRASTLAB_DATA (or root=) to the folder that has it." if source.get else ""
-    how = how.replace("<root>", str(request.root))
+    how = ""
+    if source.get:
+        get = source.get.replace("<root>", str(request.root))
+        how = f" {get}, or set CONTRASTLAB_DATA (or root=) to the folder that has it."
     try:
         return source.read(request)
     except errors.MissingDataError as error:
@@ -176,11 +223,19 @@ def _read(source: Source, request: Request) -> Splits:
     except PermissionError as error:
         raise errors.unreadable(f"{request.name}: {error.filename or 'a file'}", error) from error
     except Exception as error:
-        named = isinstance(error, errors.ContrastLabError)
-        if source.get:  # what the files of a published set say is no argument of the user's
-            named = named and not isinstance(error, errors.ArgumentError)
-        if named or not (source.get or isinstance(error, OSError)):
+        if not _is_of_files(error, source):
             raise
-        where = f"a file under {request.root / source.folder}" if source.get else "one of its files"
+        where = "one of its files"
+        if source.get:
+            where = f"a file under {request.root / source.folder}"
         reason = f"{type(error).__name__}: {error}"  # repr of an OSError leaves out the path
         raise errors.CorruptFileError(f"{request.name}: {where} cannot be read: {reason}") from error
+
+
+def _is_of_files(error: Exception, source: Source) -> bool:
+    """Whether an error says that files are damaged, in words that do not name the data set."""
+    is_named = isinstance(error, errors.ContrastLabError)
+    if not source.get:
+        return isinstance(error, OSError) and not is_named
+    # what the files of a published set say is no argument of the user's
+    return not is_named or isinstance(error, errors.ArgumentError)

@@ -14,12 +14,28 @@ from contrastlab import domains
 from contrastlab.pictures.task import Metric, Task
 from contrastlab.settings import Settings
 
-TASKS: Mapping[str, type[Task]] = MappingProxyType(
-    {name: resolve_name(where) for each in domains.rows() for name, where in each.tasks.items()}
-)
+
+def _all_tasks() -> dict[str, type[Task]]:
+    tasks: dict[str, type[Task]] = {}
+    for domain in domains.rows():
+        for name, where in domain.tasks.items():
+            tasks[name] = resolve_name(where)
+    return tasks
+
+
+TASKS: Mapping[str, type[Task]] = MappingProxyType(_all_tasks())
 """Name to task."""
 
-_TASK_OF = {metric.name: task for task in TASKS.values() for metric in task.metrics}
+
+def _tasks_by_metric() -> dict[str, type[Task]]:
+    tasks = {}
+    for task in TASKS.values():
+        for metric in task.metrics:
+            tasks[metric.name] = task
+    return tasks
+
+
+_TASK_OF = _tasks_by_metric()
 
 
 def get(name: str, settings: Settings) -> Task:
@@ -38,4 +54,5 @@ def task_of(metric: str) -> str:
 
 def metric(name: str) -> Metric:
     """The metric of that name, whichever task has it."""
-    return next(each for each in TASKS[task_of(name)].metrics if each.name == name)
+    metrics = {metric.name: metric for metric in TASKS[task_of(name)].metrics}
+    return metrics[name]

@@ -47,7 +47,11 @@ def pairs(scores: Tensor) -> tuple[Tensor, Tensor]:
     if scores.dim() != 2 or scores.shape[0] != scores.shape[1] or len(scores) < 2:
         raise reject("scores", tuple(scores.shape), "a square tensor of at least 2 × 2")
     size = len(scores)
-    return scores.diagonal(), scores.flatten()[1:].view(size - 1, size + 1)[:, :-1].reshape(size, size - 1)
+    positives = scores.diagonal()
+    # without the first number, a row of size + 1 numbers ends with the next number of the diagonal
+    rows = scores.flatten()[1:].view(size - 1, size + 1)
+    negatives = rows[:, :-1].reshape(size, size - 1)
+    return positives, negatives
 
 
 def _check_positives(positives: Tensor) -> None:
@@ -64,7 +68,8 @@ def _check_independents(independents: Tensor) -> None:
 def _check(positives: Tensor, negatives: Tensor) -> None:
     _check_positives(positives)
     check_floating(negatives=negatives)
-    if negatives.dim() != 2 or len(negatives) != len(positives) or not negatives.shape[1]:
+    is_matrix = negatives.dim() == 2
+    if not is_matrix or len(negatives) != len(positives) or not negatives.shape[1]:
         accepted = f"a tensor of shape [{len(positives)}, K - 1] with K of at least 2"
         raise reject("negatives", tuple(negatives.shape), accepted)
     if bool((negatives <= objectives.ABSENT / 2).any()):
@@ -111,7 +116,8 @@ class Mine:
         if self.log_mean is None or self.rate == 1:
             self.log_mean = float(newest.detach())
         else:
-            old, new = self.log_mean + math.log1p(-self.rate), float(newest.detach()) + math.log(self.rate)
+            old = self.log_mean + math.log1p(-self.rate)
+            new = float(newest.detach()) + math.log(self.rate)
             self.log_mean = float(torch.logaddexp(torch.tensor(old), torch.tensor(new)))
         # d log m / d f with the running mean as m: exp(newest − log_mean) is 1 up to the drift of the mean
         surrogate = positives.mean() - (newest - self.log_mean).exp()
@@ -124,7 +130,9 @@ def info_nce(positives: Tensor, negatives: Tensor) -> Tensor:
     No negative may be :data:`~contrastlab.objectives.ABSENT`: K would differ by query.
     """
     _check(positives, negatives)
-    return math.log(negatives.shape[1] + 1) - objectives.info_nce(positives, negatives).mean()
+    log_k = math.log(negatives.shape[1] + 1)
+    loss = objectives.info_nce(positives, negatives).mean()
+    return log_k - loss
 
 
 def leave_one_out(positives: Tensor, negatives: Tensor) -> Tensor:
@@ -135,7 +143,8 @@ def leave_one_out(positives: Tensor, negatives: Tensor) -> Tensor:
     """
     _check(positives, negatives)
     log_k = math.log(negatives.shape[1])
-    return log_k - objectives.info_nce(positives, negatives, positive_in_denominator=False).mean()
+    loss = objectives.info_nce(positives, negatives, positive_in_denominator=False).mean()
+    return log_k - loss
 
 
 @dataclass(frozen=True)
@@ -163,19 +172,27 @@ def _conditional(
     region: Negatives,
     generator: torch.Generator,
 ) -> Conditional:
-    logits = candidates.logits
-    _check(positives, logits)
-    scores = candidates.read(region.select(candidates, BatchRandom(generator), 0, 1))
-    present = ~(scores <= ABSENT / 2)
-    sizes = present.sum(1)
+    _check(positives, candidates.logits)
+    selection = region.select(candidates, BatchRandom(generator), 0, 1)
+    scores = candidates.read(selection)
+    is_present = ~(scores <= ABSENT / 2)
+    sizes = is_present.sum(1)
     if bool((sizes != sizes[0]).any()) or not int(sizes[0]):
         raise reject("region", region, "a region with the same number of negatives, at least 1, for every query")
-    negatives = scores[present].view(len(scores), -1)
+    negatives = scores[is_present].view(len(scores), -1)
+    value = bound(positives, negatives)
+    holds = negatives.amin(1) > _log_c(candidates)
+    return Conditional(value, holds, negatives)
+
+
+def _log_c(candidates: Candidates) -> Tensor:
+    """``[B]`` logarithm of the mean of ``exp f`` over the candidates of each query."""
+    logits = candidates.logits
     excluded = candidates.excluded("excluded")
     if excluded is not None:
         logits = logits.scatter(1, excluded, -math.inf)
-    log_c = torch.logsumexp(logits, 1) - (logits > -math.inf).sum(1).to(logits.dtype).log()
-    return Conditional(bound(positives, negatives), negatives.amin(1) > log_c, negatives)
+    counts = (logits > -math.inf).sum(1)
+    return torch.logsumexp(logits, 1) - counts.to(logits.dtype).log()
 
 
 def vince(positives: Tensor, candidates: Candidates, region: Negatives, generator: torch.Generator) -> Conditional:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -28,31 +29,44 @@ from contrastlab.support.tensors import check_rows, describe
 
 def mlp(sizes: Sequence[int]) -> nn.Sequential:
     """Linear layers with ReLU between them: ``mlp([2, 128, 128, 2])`` has three."""
+    is_accepted = len(sizes) >= 2 and all(is_integer(size) for size in sizes)
     accepted = "two widths or more, integers of at least 1, such as [2, 128, 2]"
-    check(len(sizes) >= 2 and all(is_integer(size) for size in sizes), "sizes", list(sizes), accepted)
+    check(is_accepted, "sizes", list(sizes), accepted)
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+        layers.append(nn.Linear(inputs, outputs))
+        layers.append(nn.ReLU())
+    without_last_relu = layers[:-1]
+    return nn.Sequential(*without_last_relu)
 
 
 class Separable(nn.Module):
-    """``f(x, y) = g(x)·h(y) / τ``, with g: ``[B, p]`` → ``[B, d]`` and h: ``[M, q]`` → ``[M, d]``, or g in its place.
+    """``f(x, y) = g(x)·h(y) / τ``, with g: ``[B, p]`` → ``[B, d]`` and h: ``[M, q]`` → ``[M, d]``.
 
-    ``normalise`` puts g(x) and h(y) on the unit sphere first.
+    Without ``h``, g embeds y too. ``normalise`` puts g(x) and h(y) on the unit sphere first.
     """
 
     def __init__(
-        self, g: nn.Module, h: nn.Module | None = None, *, temperature: float = 1.0, normalise: bool = False
+        self,
+        g: nn.Module,
+        h: nn.Module | None = None,
+        *,
+        temperature: float = 1.0,
+        normalise: bool = False,
     ) -> None:
         super().__init__()
-        self.g, self.h, self.temperature, self.normalise = g, g if h is None else h, temperature, normalise
+        self.g = g
+        self.h = g if h is None else h
+        self.temperature = temperature
+        self.normalise = normalise
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """``[B, M]`` scores."""
-        u, v = self.g(x), self.h(y)
+        u = self.g(x)
+        v = self.h(y)
         if self.normalise:
-            u, v = F.normalize(u, dim=1), F.normalize(v, dim=1)
+            u = F.normalize(u, dim=1)
+            v = F.normalize(v, dim=1)
         return u @ v.T / self.temperature
 
 
@@ -65,11 +79,16 @@ class Joint(nn.Module):
 
     def __init__(self, g: nn.Module, h: nn.Module, top: nn.Module) -> None:
         super().__init__()
-        self.g, self.h, self.top = g, h, top
+        self.g = g
+        self.h = h
+        self.top = top
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """``[B, M]`` scores."""
-        return self.top(F.relu(self.g(x)[:, None] + self.h(y)[None])).squeeze(2)
+        u = self.g(x)
+        v = self.h(y)
+        hidden = F.relu(u[:, None] + v[None])
+        return self.top(hidden).squeeze(2)
 
 
 def normal_scores(samples: Tensor) -> Callable[[Tensor], Tensor]:
@@ -78,22 +97,35 @@ def normal_scores(samples: Tensor) -> Callable[[Tensor], Tensor]:
     It is linear between neighbouring samples and grows as asinh beyond the outermost. It is increasing in each
     coordinate, hence invertible: the log ratio of pairs, and so their mutual information, is that of raw values.
     """
-    samples = _samples("samples", samples, torch.float64)
+    samples = _as_samples("samples", samples, torch.float64)
     check(len(samples) >= 2, "samples", tuple(samples.shape), "a tensor of shape [N, p] with N of at least 2")
     knots = samples.double().T.sort(1).values.contiguous()
-    count = knots.shape[1]
-    scores = torch.special.ndtri((torch.arange(count, dtype=torch.float64) + 0.5) / count)
+    coordinates, count = knots.shape
+    ranks = torch.arange(count, dtype=torch.float64)
+    scores = torch.special.ndtri((ranks + 0.5) / count)
 
     def apply(values: Tensor) -> Tensor:
-        columns = _samples("values", values, torch.float64).T.contiguous()
-        check(len(columns) == len(knots), "values", tuple(values.shape), f"rows of {len(knots)} columns, like samples")
-        right = torch.searchsorted(knots, columns).clamp(1, count - 1)
-        low, high = knots.gather(1, right - 1), knots.gather(1, right)
-        share = (columns - low) / (high - low).clamp(min=torch.finfo(torch.float64).eps)
-        beyond = share.clamp(max=0).asinh() + (share - 1).clamp(min=0).asinh()
-        return (scores[right - 1] + (scores[right] - scores[right - 1]) * (share.clamp(0, 1) + beyond)).T
+        columns = _as_samples("values", values, torch.float64).T.contiguous()
+        accepted = f"rows of {coordinates} columns, like samples"
+        check(len(columns) == coordinates, "values", tuple(values.shape), accepted)
+        return _interpolate(knots, scores, columns).T
 
     return apply
+
+
+def _interpolate(knots: Tensor, scores: Tensor, columns: Tensor) -> Tensor:
+    """``[p, M]`` scores of ``columns`` ``[p, M]``, where a row of ``knots`` ``[p, N]`` has ``scores`` ``[N]``."""
+    right = torch.searchsorted(knots, columns).clamp(1, len(scores) - 1)
+    left = right - 1
+    low = knots.gather(1, left)
+    high = knots.gather(1, right)
+    smallest = torch.finfo(torch.float64).eps
+    share = (columns - low) / (high - low).clamp(min=smallest)
+    within = share.clamp(0, 1)
+    below = share.clamp(max=0).asinh()
+    above = (share - 1).clamp(min=0).asinh()
+    step = scores[right] - scores[left]
+    return scores[left] + step * (within + (below + above))
 
 
 @dataclass(frozen=True)
@@ -109,25 +141,32 @@ class Trace:
 
 
 def early_stopping(
-    model: nn.Module, train: Callable[[int], float], held_out: Callable[[], float], *, epochs: int, patience: int
+    model: nn.Module,
+    train: Callable[[int], float],
+    held_out: Callable[[], float],
+    *,
+    epochs: int,
+    patience: int,
 ) -> Trace:
     """Train until ``patience`` epochs brought nothing, and put the model back to its best epoch.
 
     ``train`` trains the model in place for an epoch, numbered from 0, and gives its value; ``held_out`` gives the value
     of the model as it is, and of equal values the later is the better.
     """
-    gained: list[float] = []
-    reached: list[float] = []
-    best, kept = 0, copy.deepcopy(model.state_dict())
+    train_values: list[float] = []
+    held_out_values: list[float] = []
+    best = 0
+    best_weights = copy.deepcopy(model.state_dict())
     for epoch in range(epochs):
-        gained.append(train(epoch))
-        reached.append(held_out())
-        if reached[-1] >= reached[best]:
-            best, kept = epoch, copy.deepcopy(model.state_dict())
+        train_values.append(train(epoch))
+        held_out_values.append(held_out())
+        if held_out_values[epoch] >= held_out_values[best]:
+            best = epoch
+            best_weights = copy.deepcopy(model.state_dict())
         if epoch - best >= patience:
             break
-    model.load_state_dict(kept)
-    return Trace(tuple(gained), tuple(reached), best)
+    model.load_state_dict(best_weights)
+    return Trace(tuple(train_values), tuple(held_out_values), best)
 
 
 Bound = Callable[[Tensor], Tensor]
@@ -144,12 +183,13 @@ class Fit(Trace):
         return f"Fit({self.value:.4f} nats, best of {len(self.held_out)} epochs: {self.best})"
 
 
-def _samples(name: str, values: Any, dtype: torch.dtype) -> Tensor:
-    # samples [N, p] of whatever precision, of torch or numpy, as finite numbers of one
+def _as_samples(name: str, values: Any, dtype: torch.dtype) -> Tensor:
+    """Samples ``[N, p]`` of torch or numpy, in whatever precision, as finite numbers of ``dtype``."""
     if not isinstance(values, Tensor | np.ndarray):
         raise reject(name, type(values).__name__, "a tensor or an array of shape [N, p]")
     numbers = torch.as_tensor(values)
-    check(numbers.layout == torch.strided and not numbers.is_complex(), name, describe(numbers), "dense real numbers")
+    is_dense = numbers.layout == torch.strided
+    check(is_dense and not numbers.is_complex(), name, describe(numbers), "dense real numbers")
     if numbers.dim() != 2:
         accepted = f"a tensor of shape [N, p]; {name}[:, None] makes one coordinate a column"
         raise reject(name, tuple(numbers.shape), accepted)
@@ -158,31 +198,49 @@ def _samples(name: str, values: Any, dtype: torch.dtype) -> Tensor:
     return numbers
 
 
-def _pairs(critic: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    # pairs in the precision of the critic
-    dtype = next((p.dtype for p in critic.parameters() if p.is_floating_point()), torch.get_default_dtype())
-    x, y = _samples("x", x, dtype), _samples("y", y, dtype)
+def _as_pairs(critic: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """As many samples of x as of y, in the precision of the critic."""
+    dtype = _precision(critic)
+    x = _as_samples("x", x, dtype)
+    y = _as_samples("y", y, dtype)
     check(len(x) == len(y), "y", len(y), f"as many rows as x, {len(x)}")
     return x, y
+
+
+def _precision(critic: nn.Module) -> torch.dtype:
+    for parameter in critic.parameters():
+        if parameter.is_floating_point():
+            return parameter.dtype
+    return torch.get_default_dtype()
 
 
 @torch.no_grad()
 def evaluate(critic: nn.Module, bound: Bound, x: Tensor, y: Tensor, batch: int) -> float:
     """Mean bound over all whole batches, nats, with the critic in evaluation mode; InfoNCE depends on their size."""
-    x, y = _pairs(critic, x, y)
+    x, y = _as_pairs(critic, x, y)
     check_integer("batch", batch)
     check(batch <= len(x), "batch", batch, f"at most the {len(x)} pairs")
+    with _evaluation_mode(critic):
+        every_row = torch.arange(len(x))
+        values = [bound(critic(x[rows], y[rows])) for rows in _whole_batches(every_row, batch)]
+    return float(torch.stack(values).mean())
+
+
+@contextmanager
+def _evaluation_mode(critic: nn.Module) -> Iterator[None]:
+    """Put every module in evaluation mode, and afterwards back in the mode it had."""
     modes = {module: module.training for module in critic.modules()}
     critic.eval()
     try:
-        return float(torch.stack([bound(critic(x[i], y[i])) for i in _batches(torch.arange(len(x)), batch)]).mean())
+        yield
     finally:
         for module, mode in modes.items():
             module.training = mode
 
 
-def _batches(order: Tensor, batch: int) -> list[Tensor]:
-    return list(order[: len(order) // batch * batch].split(batch))
+def _whole_batches(order: Tensor, batch: int) -> list[Tensor]:
+    count = len(order) // batch
+    return list(order[: count * batch].split(batch))
 
 
 def fit(
@@ -205,34 +263,47 @@ def fit(
     (another such share). A bound read off the pairs that chose the critic is too high, whatever it bounds in
     expectation. The last, partial batch of an epoch is left out.
     """
-    x, y = _pairs(critic, x, y)
+    x, y = _as_pairs(critic, x, y)
     check_integer("batch", batch)
     check_integer("epochs", epochs)
     check_integer("patience", patience, least=0)
     check_positive(learning_rate=learning_rate)
     check(is_number(held_out) and 0 < held_out < 1, "held_out", held_out, "a share between 0 and 1")
     check(next(critic.parameters(), None) is not None, "critic", type(critic).__name__, "a module with parameters")
-    apart = int(held_out * len(x))
-    accepted = f"enough for a batch of {batch} in each of the three parts ({apart} are held out, twice)"
-    check(apart >= batch and len(x) - 2 * apart >= batch, "x", f"{len(x)} rows", accepted)
     generator = torch.Generator().manual_seed(seed)
-    stop, report, pairs = torch.randperm(len(x), generator=generator).split([apart, apart, len(x) - 2 * apart])
+    stop_rows, report_rows, train_rows = _split_in_three(len(x), held_out, batch, generator)
     optimiser = torch.optim.Adam(critic.parameters(), lr=learning_rate)
 
     def train(epoch: int) -> float:
+        order = train_rows[torch.randperm(len(train_rows), generator=generator)]
         values = []
-        for rows in _batches(pairs[torch.randperm(len(pairs), generator=generator)], batch):
+        for rows in _whole_batches(order, batch):
             value = bound(critic(x[rows], y[rows]))
-            if not bool(value.isfinite()):
-                raise NonFiniteLossError(f"the bound became {value.item()} in epoch {epoch}; lower learning_rate")
-            optimiser.zero_grad()
-            (-value).backward()
-            optimiser.step()
+            _ascend(value, optimiser, epoch)
             values.append(float(value.detach()))
         return math.fsum(values) / len(values)
 
     def held_out_value() -> float:
-        return evaluate(critic, bound, x[stop], y[stop], batch)
+        return evaluate(critic, bound, x[stop_rows], y[stop_rows], batch)
 
     trace = early_stopping(critic, train, held_out_value, epochs=epochs, patience=patience)
-    return Fit(trace.train, trace.held_out, trace.best, evaluate(critic, bound, x[report], y[report], batch))
+    value = evaluate(critic, bound, x[report_rows], y[report_rows], batch)
+    return Fit(trace.train, trace.held_out, trace.best, value)
+
+
+def _split_in_three(count: int, held_out: float, batch: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Rows to stop, to report and to train by, drawn at random; each part holds a batch at least."""
+    apart = int(held_out * count)
+    rest = count - 2 * apart
+    accepted = f"enough for a batch of {batch} in each of the three parts ({apart} are held out, twice)"
+    check(min(apart, rest) >= batch, "x", f"{count} rows", accepted)
+    return torch.randperm(count, generator=generator).split([apart, apart, rest])
+
+
+def _ascend(value: Tensor, optimiser: torch.optim.Optimizer, epoch: int) -> None:
+    """One step of the optimiser towards a larger value."""
+    if not bool(value.isfinite()):
+        raise NonFiniteLossError(f"the bound became {value.item()} in epoch {epoch}; lower learning_rate")
+    optimiser.zero_grad()
+    (-value).backward()
+    optimiser.step()

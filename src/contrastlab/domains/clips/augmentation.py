@@ -33,35 +33,55 @@ class ClipAugmentation:
 
     def draw(self, batch: Tensor, rng: torch.Generator | None = None) -> ViewDraws:
         """The parameters of one view of each clip, uint8 ``[B, T, 5, H, W]``."""
-        if batch.ndim != 5 or batch.shape[2] != PLANES or batch.dtype != torch.uint8:
-            given = f"{batch.dtype} of shape {tuple(batch.shape[1:])}"
-            raise NotApplicableError(f"these views are of clips, uint8 [B, T, {PLANES}, H, W]; given: items {given}")
-        return self.image.sample(len(batch), batch.shape[3], batch.shape[4], rng, batch.device)
+        has_planes = batch.ndim == 5 and batch.shape[2] == PLANES
+        if not has_planes or batch.dtype != torch.uint8:
+            items = f"{batch.dtype} of shape {tuple(batch.shape[1:])}"
+            raise NotApplicableError(f"these views are of clips, uint8 [B, T, {PLANES}, H, W]; given: items {items}")
+        count, _, _, height, width = batch.shape
+        return self.image.sample(count, height, width, rng, batch.device)
 
     def frame(self, batch: Tensor, at: Tensor, draws: ViewDraws | None) -> Tensor:
         """Frame number ``at`` (int64 ``[B]``) of each clip, float32 in [0, 1]; without draws its middle square."""
-        rgb = batch[torch.arange(len(batch), device=batch.device), at, :3]
-        return self.image.plain(rgb) if draws is None else apply(rgb, self.image, draws)
+        clips = torch.arange(len(batch), device=batch.device)
+        rgb = batch[clips, at, :3]
+        if draws is None:
+            return self.image.plain(rgb)
+        return apply(rgb, self.image, draws)
 
     def flow(self, batch: Tensor, at: Tensor, stack: int, draws: ViewDraws | None) -> Tensor:
         """The flow of L = ``stack`` successive frames around frame ``at``, from ``at − L // 2`` on; see :meth:`frame`.
 
         Float32 ``[B, 2L, size, size]``: (x, y) of each flow, in pixels of the view as fractions of the set's bound.
         """
-        count, _, _, height, width = batch.shape
-        numbers = at[:, None] + torch.arange(stack, device=batch.device) - stack // 2
-        field = restore(batch[torch.arange(count, device=batch.device)[:, None], numbers, 3:]).flatten(1, 2)
+        device = batch.device
+        clips = torch.arange(len(batch), device=device)[:, None]
+        around = torch.arange(stack, device=device) - stack // 2
+        numbers = at[:, None] + around
+        field = restore(batch[clips, numbers, 3:]).flatten(1, 2)
         if draws is None:
-            short = min(height, width)
-            grown = torch.full((count, 2), (self.image.resize or short) / short, device=batch.device)
-            seen = resize_center(field, self.image.resize, self.size)
+            view = resize_center(field, self.image.resize, self.size)
+            growth = self._plain_growth(batch)
         else:
-            _, _, tall, wide = draws.boxes.unbind(1)
-            sign = torch.where(draws.flip, -1.0, 1.0)
-            grown = torch.stack([sign * self.size / wide, self.size / tall], 1)
-            seen = crop_resize(field, draws.boxes, self.size, draws.flip)
-        seen = seen * grown.repeat(1, stack)[:, :, None, None]
-        return seen - seen.mean((2, 3), keepdim=True) if self.centred else seen
+            view = crop_resize(field, draws.boxes, self.size, draws.flip)
+            growth = self._growth(draws)
+        view = view * growth.repeat(1, stack)[:, :, None, None]
+        if self.centred:
+            view = view - view.mean((2, 3), keepdim=True)
+        return view
+
+    def _growth(self, draws: ViewDraws) -> Tensor:
+        """``[B, 2]``: how many times longer motion to the right and down is in a view; a flip makes it negative."""
+        _, _, box_height, box_width = draws.boxes.unbind(1)
+        sign = torch.where(draws.flip, -1.0, 1.0)
+        to_the_right = sign * self.size / box_width
+        down = self.size / box_height
+        return torch.stack([to_the_right, down], 1)
+
+    def _plain_growth(self, batch: Tensor) -> Tensor:
+        """``[B, 2]``: :meth:`_growth` in the middle square."""
+        shorter = min(batch.shape[3:])
+        resized = self.image.resize or shorter
+        return torch.full((len(batch), 2), resized / shorter, device=batch.device)
 
     def random(self, batch: Tensor, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
         """A random view of a random frame of each clip, float32 ``[B, 3, size, size]`` in [0, 1]."""
@@ -71,7 +91,8 @@ class ClipAugmentation:
 
     def plain(self, batch: Tensor) -> Tensor:
         """The middle frame of each clip as evaluation sees it, float32 ``[B, 3, size, size]`` in [0, 1]."""
-        return self.frame(batch, torch.full((len(batch),), batch.shape[1] // 2, device=batch.device), None)
+        middle = torch.full((len(batch),), batch.shape[1] // 2, device=batch.device)
+        return self.frame(batch, middle, None)
 
     def normalise(self, view: Tensor) -> Tensor:
         """A frame as an encoder reads it."""
@@ -80,4 +101,5 @@ class ClipAugmentation:
 
 def clip_augmentation(settings: Settings) -> ClipAugmentation:
     """The augmentation that ``settings`` name, for clips."""
-    return ClipAugmentation(augmentation(settings.augmentation, settings.image_size))
+    image = augmentation(settings.augmentation, settings.image_size)
+    return ClipAugmentation(image)

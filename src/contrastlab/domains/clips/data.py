@@ -28,14 +28,16 @@ from contrastlab.support.errors import CorruptFileError, MissingDataError, check
 
 PLANES = 5  #: red, green, blue, and flow to the right and down
 #: pixels that every frame of a video file is resized to, as temporal segment networks have it (Wang et al. 2016)
-HEIGHT, WIDTH = 256, 340
+HEIGHT = 256
+WIDTH = 340
 _QUALITY = 90  # of the kept JPEG pictures
 
 
 def spread(length: int, count: int) -> Tensor:
     """``count`` frame numbers with equal spacing, the middles of as many equal parts of ``length`` frames."""
     check(count >= 1, "frames", count, "an integer >= 1")
-    return ((torch.arange(count) + 0.5) * (length / count)).long().clamp(max=length - 1)
+    middles = (torch.arange(count) + 0.5) * (length / count)
+    return middles.long().clamp(max=length - 1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,7 +51,7 @@ class ClipSet(Items):
     channels: ClassVar[int] = 3
 
     bound: float  #: of the flow in eight bits, see :func:`contrastlab.domains.clips.flow.quantise`
-    factors: Mapping[str, Tensor] = field(default_factory=dict)  #: what else is known of each clip, ``[N]`` by name
+    factors: Mapping[str, Tensor] = field(default_factory=dict)  #: further values of each clip, ``[N]`` by name
 
     def _fits(self) -> bool:
         return self.items.dtype == torch.uint8 and self.items.ndim == 5 and self.items.shape[2] == PLANES
@@ -63,7 +65,8 @@ class ClipSet(Items):
 
     def spread(self, count: int) -> ClipSet:
         """The same clips with ``count`` equally spaced frames; their flow is no longer that of neighbours."""
-        return replace(self, items=self.items[:, spread(self.items.shape[1], count).to(self.items.device)])
+        frames = spread(self.items.shape[1], count)
+        return replace(self, items=self.items[:, frames.to(self.items.device)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,7 +95,8 @@ class VideoFiles(Files):
         if self.count is None:
             return self.window(index)
         with self._opened(index) as packed:
-            return self._read(packed, spread(_count(packed, "frame"), self.count).tolist())
+            frames = spread(_count(packed, "frame"), self.count)
+            return self._read(packed, frames.tolist())
 
     def window(self, index: int, rng: torch.Generator | None = None) -> Tensor:
         """``[length, 5, H, W]`` consecutive frames, from a start that is uniform over the video; or in its middle."""
@@ -101,7 +105,9 @@ class VideoFiles(Files):
             if frames < self.length:
                 raise CorruptFileError(f"{self.path(index)} has {frames} frames: a window of {self.length} is wanted")
             starts = frames - self.length + 1
-            first = int(torch.randint(starts, (1,), generator=rng)) if rng else (starts - 1) // 2
+            first = (starts - 1) // 2
+            if rng is not None:
+                first = int(torch.randint(starts, (1,), generator=rng))
             return self._read(packed, range(first, first + self.length))
 
     def part(self, index: int, crops: Crops, number: int) -> Tensor:
@@ -120,35 +126,48 @@ class VideoFiles(Files):
         return repr((HEIGHT, WIDTH, self.length, self.count, self.flow, self.bound))
 
     def _read(self, packed: zipfile.ZipFile, numbers: Iterable[int]) -> Tensor:
-        planes, flows = [], _count(packed, "flow") if self.flow else 0
+        """Frames of some numbers with their flow, ``[n, 5, H, W]``."""
+        flows = 0
+        if self.flow:
+            flows = _count(packed, "flow")
+        frames = []
         for number in numbers:
             rgb = _picture(packed, f"frame/{number:06d}.jpg").permute(2, 0, 1)
-            moved = torch.full((2, *rgb.shape[1:]), ZERO, dtype=torch.uint8)
-            if number < flows:  # the last frame has none
-                moved = _picture(packed, f"flow/{number:06d}.jpg").view(2, *rgb.shape[1:])
-            planes.append(torch.cat([rgb, moved]))
-        return torch.stack(planes)
+            _, height, width = rgb.shape
+            if number < flows:
+                flow = _picture(packed, f"flow/{number:06d}.jpg").view(2, height, width)
+            else:  # the last frame has none
+                flow = torch.full((2, height, width), ZERO, dtype=torch.uint8)
+            frames.append(torch.cat([rgb, flow]))
+        return torch.stack(frames)
 
     @contextmanager
     def _opened(self, index: int) -> Iterator[zipfile.ZipFile]:
+        path = self._packed_file(index)
+        try:
+            with zipfile.ZipFile(path) as packed:
+                yield packed
+        except (KeyError, OSError, zipfile.BadZipFile, zlib.error) as error:
+            raise CorruptFileError(f"{path} cannot be read ({error}); delete it to decode its video anew") from error
+
+    def _packed_file(self, index: int) -> Path:
+        """The zip file of a video, which is made if it is not there."""
         path = self.path(index)
         try:
             stat = path.stat()
         except OSError as error:
             raise MissingDataError(f"{self.name}: {path} does not exist") from error
-        made = f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{HEIGHT}x{WIDTH}\0{self.bound}\0{_QUALITY}"
-        root = limits.cache_folder() / "videos" / hashlib.sha256(made.encode()).hexdigest()[:24]
+        words = (path.resolve(), stat.st_size, stat.st_mtime_ns, f"{HEIGHT}x{WIDTH}", self.bound, _QUALITY)
+        key = "\0".join(map(str, words))
+        root = limits.cache_folder() / "videos" / hashlib.sha256(key.encode()).hexdigest()[:24]
         # frames alone are a file of their own: whoever needs no flow need not wait for its estimate
-        kept = root.with_suffix(".flow.zip")
-        if not self.flow and not kept.exists():
-            kept = root.with_suffix(".zip")
-        if not kept.exists():
-            files.write_whole(kept, _pack(decode(path), self.bound if self.flow else None))
-        try:
-            with zipfile.ZipFile(kept) as packed:
-                yield packed
-        except (KeyError, OSError, zipfile.BadZipFile, zlib.error) as error:
-            raise CorruptFileError(f"{kept} cannot be read ({error}); delete it to decode its video anew") from error
+        packed_file = root.with_suffix(".flow.zip")
+        if not self.flow and not packed_file.exists():
+            packed_file = root.with_suffix(".zip")
+        if not packed_file.exists():
+            bound = self.bound if self.flow else None
+            files.write_whole(packed_file, _pack(decode(path), bound))
+        return packed_file
 
 
 def decode(path: Path) -> Tensor:
@@ -159,28 +178,43 @@ def decode(path: Path) -> Tensor:
     reason = "it has no video stream, or one without frames"
     try:
         with av.open(str(path)) as container:
-            if container.streams.video:
-                limits.check_pixels(container.streams.video[0].width, container.streams.video[0].height, path)
-                for frame in container.decode(video=0):
-                    limits.check_count(len(frames) + 1, limits.MAX_FRAMES, "frames or more", path)
-                    limits.check_pixels(frame.width, frame.height, path)
-                    shown = frame.to_image().resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR)
-                    frames.append(torch.from_numpy(np.asarray(shown).copy()).permute(2, 0, 1))
+            frames = _decoded_frames(container, path)
     except (av.error.FFmpegError, OSError, ValueError) as error:
-        frames, reason = [], str(error)
+        frames = []
+        reason = str(error)
     if not frames:
         raise CorruptFileError(f"{path}: no frame can be decoded: {reason}")
     return torch.stack(frames)
 
 
+def _decoded_frames(container: Any, path: Path) -> list[Tensor]:
+    """The frames of the first video stream; none where there is no such stream."""
+    if not container.streams.video:
+        return []
+    stream = container.streams.video[0]
+    limits.check_pixels(stream.width, stream.height, path)
+    frames: list[Tensor] = []
+    for frame in container.decode(video=0):
+        limits.check_count(len(frames) + 1, limits.MAX_FRAMES, "frames or more", path)
+        limits.check_pixels(frame.width, frame.height, path)
+        picture = frame.to_image().resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR)
+        pixels = torch.from_numpy(np.asarray(picture).copy())
+        frames.append(pixels.permute(2, 0, 1))
+    return frames
+
+
 def _pack(frames: Tensor, bound: float | None) -> bytes:
+    """A zip file of frames and, with a ``bound``, of the flow between them, as JPEG pictures."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as packed:
         for number, frame in enumerate(frames):
-            packed.writestr(f"frame/{number:06d}.jpg", _jpeg(frame.permute(1, 2, 0).numpy()))
-        for number in range(len(frames) - 1 if bound is not None else 0):
-            moved = quantise(tvl1(frames[number : number + 2])[0], bound or 1.0)
-            packed.writestr(f"flow/{number:06d}.jpg", _jpeg(moved.flatten(0, 1).numpy()))
+            pixels = frame.permute(1, 2, 0)
+            packed.writestr(f"frame/{number:06d}.jpg", _jpeg(pixels.numpy()))
+        flows = 0 if bound is None else len(frames) - 1
+        for number in range(flows):
+            flow = tvl1(frames[number : number + 2])[0]
+            levels = quantise(flow, bound or 1.0)
+            packed.writestr(f"flow/{number:06d}.jpg", _jpeg(levels.flatten(0, 1).numpy()))
     return buffer.getvalue()
 
 
@@ -208,47 +242,67 @@ _TRACK_BOUND = 4.0
 def tracks(name: str, path: Path, note: str) -> Splits:
     """The tracks of a copy of GTSRB as clips, with TV-L1 flow."""
     table, _ = read_parquet([path])
-    track, frame = map(torch.tensor, columns(path, "track", "frame"))
-    groups, of_row = torch.unique(torch.stack([table.labels, track]), dim=1, return_inverse=True)
-    rows = []
+    track, frame_number = map(torch.tensor, columns(path, "track", "frame"))
+    label_and_track = torch.stack([table.labels, track])
+    groups, group_of_row = torch.unique(label_and_track, dim=1, return_inverse=True)
+    every_second = torch.arange(TRACK) * 2
+    clips = []
     for group in range(groups.shape[1]):
-        mine = (of_row == group).nonzero().flatten()
-        mine = mine[frame[mine].argsort()]
+        rows = (group_of_row == group).nonzero().flatten()
+        rows = rows[frame_number[rows].argsort()]
         # one track is a frame short: its last frame stands twice
-        rows.append(mine[(torch.arange(TRACK) * 2).clamp(max=len(mine) - 1)])
-    frames = table.images[torch.stack(rows)]
+        places = every_second.clamp(max=len(rows) - 1)
+        clips.append(rows[places])
+    frames = table.images[torch.stack(clips)]
     flow = cached_tvl1(frames, _TRACK_BOUND)
-    pool = ClipSet(name, torch.cat([frames, flow], 2), groups[0], table.classes, _TRACK_BOUND)
-    return Splits.held_out(name, pool, note, groups[1])
+    labels, tracks = groups
+    pool = ClipSet(name, torch.cat([frames, flow], 2), labels, table.classes, _TRACK_BOUND)
+    return Splits.held_out(name, pool, note, tracks)
 
 
-_Listed = dict[str, list[tuple[str, int]]]  # part of an official split to the paths of its videos and their labels
+_Listed = list[tuple[str, int]]  # paths of videos and their labels
 
 
-def _ucf(lists: Path) -> tuple[Sequence[str], list[_Listed]]:
-    number = {action: int(label) - 1 for label, action in limits.words(lists / "classInd.txt")}  # counted from 1
+@dataclass(frozen=True)
+class _OfficialSplit:
+    train: _Listed
+    test: _Listed
 
-    def listed(part: str, k: int) -> list[tuple[str, int]]:
+
+def _ucf(lists: Path) -> tuple[Sequence[str], list[_OfficialSplit]]:
+    number = {}
+    for label, action in limits.words(lists / "classInd.txt"):
+        number[action] = int(label) - 1  # counted from 1
+
+    def listed(part: str, k: int) -> _Listed:
         # training lists say the label, too; test lists do not, and the folder of a video is its action in both
-        videos = (line[0] for line in limits.words(lists / f"{part}list{k:02d}.txt"))
+        videos = [words[0] for words in limits.words(lists / f"{part}list{k:02d}.txt")]
         return [(video, number[video.split("/")[0]]) for video in videos]
 
-    splits = [{part: listed(part, k) for part in ("train", "test")} for k in (1, 2, 3)]
-    return sorted(number, key=lambda action: number[action]), splits
+    classes = sorted(number, key=lambda action: number[action])
+    return classes, [_OfficialSplit(listed("train", k), listed("test", k)) for k in (1, 2, 3)]
 
 
-def _hmdb(lists: Path) -> tuple[Sequence[str], list[_Listed]]:
+def _hmdb(lists: Path) -> tuple[Sequence[str], list[_OfficialSplit]]:
     ending = "_test_split1.txt"
     classes = sorted(file.name.removesuffix(ending) for file in limits.matching(lists, f"*{ending}"))
-    splits: list[_Listed] = [{"train": [], "test": []} for _ in range(3)]
-    for k, split in enumerate(splits, 1):
+    splits = []
+    for k in (1, 2, 3):
+        split = _OfficialSplit([], [])
         for label, action in enumerate(classes):
             for video, part in limits.words(lists / f"{action}_test_split{k}.txt"):
                 if part not in ("0", "1", "2"):
                     raise ValueError(f"{action}_test_split{k}.txt: {video} {part} is not a video and 0, 1 or 2")
-                if part != "0":  # 1 trains, 2 tests, 0 is in neither part
-                    split["train" if part == "1" else "test"].append((f"{action}/{video}", label))
+                path = f"{action}/{video}"
+                if part == "1":
+                    split.train.append((path, label))
+                if part == "2":
+                    split.test.append((path, label))
+        splits.append(split)
     return classes, splits
+
+
+_LAYOUTS = {"ucf": _ucf, "hmdb": _hmdb}
 
 
 def video_files(name: str, folder: Path, note: str, *, lists: str, layout: str) -> Splits:
@@ -256,16 +310,22 @@ def video_files(name: str, folder: Path, note: str, *, lists: str, layout: str) 
 
     The folder ``lists`` beside ``folder`` has the splits, in the ``layout`` ``ucf`` or ``hmdb``.
     """
-    classes, splits = {"ucf": _ucf, "hmdb": _hmdb}[layout](folder.parent / lists)
-    parts = []
+    place = folder.parent / lists
+    classes, splits = _LAYOUTS[layout](place)
+
+    def videos(part: str, k: int, listed: _Listed) -> VideoFiles:
+        if not listed:
+            raise ValueError(f"split {k} under {place} has no video in its {part} part")
+        paths, labels = zip(*listed, strict=True)
+        for path in paths:
+            if not (folder / path).is_file():
+                raise FileNotFoundError(2, "no video", str(folder / path))
+        return VideoFiles(f"{name}/{part}{k}", folder, paths, torch.tensor(labels), tuple(classes))
+
+    folds = []
     for k, split in enumerate(splits, 1):
-        for part, listed in split.items():
-            if not listed:
-                raise ValueError(f"split {k} under {folder.parent / lists} has no video in its {part} part")
-            paths, labels = zip(*listed, strict=True)
-            for path in paths:
-                if not (folder / path).is_file():
-                    raise FileNotFoundError(2, "no video", str(folder / path))
-            parts.append(VideoFiles(f"{name}/{part}{k}", folder, paths, torch.tensor(labels), tuple(classes)))
-    train, test, *further = parts
-    return Splits(name, train, train, test, note, tuple(zip(further[::2], further[1::2], strict=True)))
+        train = videos("train", k, split.train)
+        test = videos("test", k, split.test)
+        folds.append((train, test))
+    (train, test), *further = folds
+    return Splits(name, train, train, test, note, tuple(further))

@@ -17,7 +17,8 @@ from contrastlab.pictures.limits import cache_folder
 from contrastlab.support import files
 from contrastlab.support.errors import CorruptFileError, check, import_extra
 
-ZERO, _STEPS = 128, 127
+ZERO = 128  # the level of rest
+_STEPS = 127  # levels from rest to the bound
 _KEEP_EVERY = 100  # clips between writes of an estimate that is being made
 _ATTACHMENT = 0.15 * 255  # weight of the data against that of smoothness
 
@@ -28,7 +29,8 @@ def quantise(flow: Tensor, bound: float) -> Tensor:
     128 is rest, and a step is ``bound / 127`` pixels; what is faster than ``bound`` pixels a frame is cut off there.
     """
     check(bound > 0, "bound", bound, "a number of pixels > 0")
-    return (flow * (_STEPS / bound)).round().clamp(-_STEPS, _STEPS).add(ZERO).to(torch.uint8)
+    steps = (flow * (_STEPS / bound)).round().clamp(-_STEPS, _STEPS)
+    return steps.add(ZERO).to(torch.uint8)
 
 
 def restore(levels: Tensor, bound: float = 1.0) -> Tensor:
@@ -43,15 +45,25 @@ def tvl1(frames: Tensor) -> Tensor:
     parameters are scikit-image's but the weight of the data, OpenCV's 0.15 on levels to 255, as in two-stream networks.
     """
     optical_flow_tvl1 = import_extra("skimage.registration", "video").optical_flow_tvl1
-    fit = frames.dtype == torch.uint8 and frames.ndim == 4 and frames.shape[1] in (1, 3)
-    check(fit, "frames", f"{frames.dtype} of shape {tuple(frames.shape)}", "uint8 of shape [T, C, H, W] with C 1 or 3")
-    weights = torch.tensor([0.299, 0.587, 0.114]) if frames.shape[1] == 3 else torch.ones(1)
-    grey = ((frames.float() / 255) * weights[:, None, None]).sum(1).numpy()
+    has_pictures = frames.dtype == torch.uint8 and frames.ndim == 4 and frames.shape[1] in (1, 3)
+    form = f"{frames.dtype} of shape {tuple(frames.shape)}"
+    check(has_pictures, "frames", form, "uint8 of shape [T, C, H, W] with C 1 or 3")
+    grey = _grey(frames).numpy()
     flows = np.zeros((len(grey) - 1, 2, *grey.shape[1:]), dtype=np.float32)
     for number, (first, second) in enumerate(pairwise(grey)):
         # from a pixel of the first image to where it is in the second; scikit-image gives rows before columns
-        flows[number] = optical_flow_tvl1(first, second, attachment=_ATTACHMENT)[::-1]
+        down_and_right = optical_flow_tvl1(first, second, attachment=_ATTACHMENT)
+        flows[number] = down_and_right[::-1]
     return torch.from_numpy(flows)
+
+
+def _grey(frames: Tensor) -> Tensor:
+    """``[T, H, W]`` in [0, 1] of uint8 frames ``[T, C, H, W]``."""
+    weights = torch.ones(1)
+    if frames.shape[1] == 3:
+        weights = torch.tensor([0.299, 0.587, 0.114])
+    weighted = (frames.float() / 255) * weights[:, None, None]
+    return weighted.sum(1)
 
 
 def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tensor:
@@ -61,17 +73,29 @@ def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tens
     :func:`contrastlab.pictures.limits.cache_folder`, in a file named after pixels and bound. An interrupted
     estimate goes on where it was.
     """
-    digest = hashlib.sha256(f"tvl1 {bound:g} {tuple(clips.shape)}".encode())
-    digest.update(clips.contiguous().numpy().data)
-    path = (folder or cache_folder() / "flow") / f"{digest.hexdigest()[:24]}.safetensors"
-    done, levels = 0, torch.full((*clips.shape[:2], 2, *clips.shape[3:]), ZERO, dtype=torch.uint8)
+    folder = folder or cache_folder() / "flow"
+    path = folder / f"{_digest(clips, bound)}.safetensors"
+    count, frames, _, height, width = clips.shape
+    done = 0
+    shape = (count, frames, 2, height, width)
+    levels = torch.full(shape, ZERO, dtype=torch.uint8)
     if path.exists():
         stored, values = files.read_tensors(path)
         if values.get("of", path.stem) != path.stem:
             raise CorruptFileError(f"{path} is of other clips; delete it to estimate their flow anew")
-        done, levels = int(values["clips"]), stored["flow"]
-    for index in range(done, len(clips)):
-        levels[index, :-1] = quantise(tvl1(clips[index]), bound)
-        if (index + 1) % _KEEP_EVERY == 0 or index + 1 == len(clips):
-            files.write_tensors(path, {"flow": levels}, {"clips": index + 1, "of": path.stem})
+        done = int(values["clips"])
+        levels = stored["flow"]
+    while done < count:
+        levels[done, :-1] = quantise(tvl1(clips[done]), bound)
+        done += 1
+        if done % _KEEP_EVERY == 0 or done == count:
+            values = {"clips": done, "of": path.stem}
+            files.write_tensors(path, {"flow": levels}, values)
     return levels
+
+
+def _digest(clips: Tensor, bound: float) -> str:
+    """24 hexadecimal digits of the SHA-256 of pixels and bound."""
+    digest = hashlib.sha256(f"tvl1 {bound:g} {tuple(clips.shape)}".encode())
+    digest.update(clips.contiguous().numpy().data)
+    return digest.hexdigest()[:24]

@@ -38,13 +38,15 @@ def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -
     backbone = copy.deepcopy(encoder.backbone)
     with fixed(seed):
         if isinstance(backbone, CaffeNet):
-            fc6, wide = backbone.fc6, backbone.num_features
+            width = backbone.num_features
+            fc6 = backbone.fc6
             for layer in fc6:
                 if isinstance(layer, nn.Conv2d | nn.BatchNorm2d):
                     layer.reset_parameters()
             fc6[-1] = nn.Dropout(dropout)
-            fc7 = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(inplace=True), nn.Dropout(dropout))
-            return nn.Sequential(backbone.convolutions, fc6, Pooled(), fc7, nn.Linear(wide, classes))
+            fc7 = nn.Sequential(nn.Linear(width, width), nn.ReLU(inplace=True), nn.Dropout(dropout))
+            fc8 = nn.Linear(width, classes)
+            return nn.Sequential(backbone.convolutions, fc6, Pooled(), fc7, fc8)
         head = nn.Linear(encoder.feature_dim, classes)
         return nn.Sequential(backbone, Pooled(), nn.Dropout(dropout), head)
 
@@ -54,13 +56,18 @@ def score(task: Action, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
     first: Any = encoders[0]
     if first.in_channels != 3:
         raise NotApplicableError(f"a recogniser reads colour frames; the first encoder {first.in_channels} channels")
-    parts = []
+    correct_by_fold = []
     for fold, (train, test) in enumerate(setting.data.folds()):
         tuning = FineTuning(task.training, first, train, setting, fold)
-        parts.append(tuning.correct(take(test, task.test_images)))
-    correct = torch.cat(parts)
-    fold_of = torch.arange(len(parts)).repeat_interleave(torch.tensor([len(part) for part in parts]))
-    value, half_width = bootstrap(lambda rows: mean_over_folds(correct[rows], fold_of[rows]), len(correct))
+        correct_by_fold.append(tuning.correct(take(test, task.test_images)))
+    correct = torch.cat(correct_by_fold)
+    sizes = torch.tensor([len(of_fold) for of_fold in correct_by_fold])
+    fold_of = torch.arange(len(correct_by_fold)).repeat_interleave(sizes)
+
+    def accuracy(rows: Tensor) -> float:
+        return mean_over_folds(correct[rows], fold_of[rows])
+
+    value, half_width = bootstrap(accuracy, len(correct))
     return {"action": Measured(value, len(correct), half_width, correct)}
 
 
@@ -68,76 +75,109 @@ def mean_over_folds(correct: Tensor, fold: Tensor) -> float:
     """Percent correct of each fold, averaged over the folds that have items: boolean ``[N]`` and int64 ``[N]``."""
     counts = torch.bincount(fold).double()
     right = torch.bincount(fold, correct.double(), len(counts))
-    return 100 * float((right[counts > 0] / counts[counts > 0]).mean())
+    has_items = counts > 0
+    shares = right[has_items] / counts[has_items]
+    return 100 * float(shares.mean())
 
 
 class FineTuning:
     """The network of one official split (``fold``, from 0), whose draws are counted by epoch and step."""
 
     def __init__(self, how: ActionRecognition, encoder: Encoder, train: Any, setting: Setting, fold: int = 0) -> None:
-        self.how, self.setting = how, setting
+        self.how = how
+        self.setting = setting
         self.seed = derive(setting.seed, "action", fold) % 2**31
         self.train = take(train, how.train_clips, self.seed).still()
         if len(self.train) == 0:
             raise NotApplicableError("action recognition: the training set is empty")
-        network = spatial_network(encoder, len(train.classes), how.dropout, derive(self.seed, "weights") % 2**31)
+        self.labels = self.train.labels.to(setting.device)
+        new_weights = derive(self.seed, "weights") % 2**31
+        network = spatial_network(encoder, len(train.classes), how.dropout, new_weights)
         self.network = network.to(setting.device)
-        about = {"training": how.model_dump(mode="json"), "data": train.fingerprint, "seed": self.seed}
-        kind, origin = "fine-tuning", files.fingerprint(self.network.state_dict(), about)
-        folder = None if setting.folder is None else setting.folder / f"split{fold + 1}"
-        self.artefact = None if folder is None else Artefact(folder, DONE, kind=kind, origin=origin)
+        kind = "fine-tuning"
+        self.artefact = None
+        if setting.folder is not None:
+            decisive = {"training": how.model_dump(mode="json"), "data": train.fingerprint, "seed": self.seed}
+            origin = files.fingerprint(self.network.state_dict(), decisive)
+            folder = setting.folder / f"split{fold + 1}"
+            self.artefact = Artefact(folder, DONE, kind=kind, origin=origin)
         self.training = Resumable(self.network, how, kind, self.artefact, "epoch")
 
     def correct(self, test: Any) -> Tensor:
         """Which test clips are right, boolean ``[M]``: read from the folder, or of the network trained to its end."""
-        kept = self.artefact
-        if kept is None or not kept.finished:
-            right: Tensor = self.scores(test).argmax(1).cpu() == test.labels.cpu()
-            if kept is None:
-                return right
-            kept.write({"correct": right}, {})
-        tensors, _ = kept.load()
+        artefact = self.artefact
+        if artefact is None:
+            return self._is_right(test)
+        if not artefact.finished:
+            artefact.write({"correct": self._is_right(test)}, {})
+        tensors, _ = artefact.load()
         if len(tensors.get("correct", ())) != len(test):
-            raise CorruptFileError(f"{kept.folder / DONE} is of other clips; delete {kept.folder}")
-        kept.finish()
+            raise CorruptFileError(f"{artefact.folder / DONE} is of other clips; delete {artefact.folder}")
+        artefact.finish()
         return tensors["correct"].bool()
 
+    def _is_right(self, test: Any) -> Tensor:
+        predicted = self.scores(test).argmax(1).cpu()
+        return predicted == test.labels.cpu()
+
     def _epochs(self, first: int) -> Iterator[float]:
-        how, device = self.how, self.setting.device
+        """Train the epochs from a number on, and give the mean loss of each."""
+        for epoch in range(first, self.how.epochs):
+            yield self._epoch(epoch)
+
+    def _epoch(self, epoch: int) -> float:
+        how = self.how
         views: Any = self.setting.augmentation
-        count, size = len(self.train), min(how.batch_size, len(self.train))
-        steps, labels = count // size, self.train.labels.to(device)
-        for epoch in range(first, how.epochs):
-            self.network.train()
-            lr = how.lr * how.gamma ** sum(epoch >= milestone for milestone in how.milestones)
-            order = torch.randperm(count, generator=generator(self.seed, "order", epoch))
-            crop = Crops(views, 1, self.seed, epoch * count) if isinstance(self.train, VideoFiles) else None
-            stream, total = batches(self.train, order, size, device, drop_last=True, crop=crop), 0.0
-            for step, (index, clips) in enumerate(stream, epoch * steps):
-                frames = views.normalise(views.random(clips, generator(self.seed, "views", step, device)))
-                with fixed(derive(self.seed, "dropout", step), device):
-                    loss = F.cross_entropy(self.network(frames), labels[index])
-                total += self.training.descend(loss, lr)
-            yield total / steps
+        count = len(self.train)
+        size = min(how.batch_size, count)
+        steps = count // size
+        drops = sum(epoch >= milestone for milestone in how.milestones)
+        lr = how.lr * how.gamma**drops
+        order = torch.randperm(count, generator=generator(self.seed, "order", epoch))
+        crop = None
+        if isinstance(self.train, VideoFiles):
+            crop = Crops(views, 1, self.seed, epoch * count)
+        stream = batches(self.train, order, size, self.setting.device, drop_last=True, crop=crop)
+        self.network.train()
+        total = 0.0
+        for step, (index, clips) in enumerate(stream, epoch * steps):
+            loss = self._loss(step, index, clips)
+            total += self.training.descend(loss, lr)
+        return total / steps
+
+    def _loss(self, step: int, index: Tensor, clips: Tensor) -> Tensor:
+        """Cross-entropy of a random frame of each clip."""
+        device = self.setting.device
+        views: Any = self.setting.augmentation
+        frames = views.random(clips, generator(self.seed, "views", step, device))
+        frames = views.normalise(frames)
+        with fixed(derive(self.seed, "dropout", step), device):
+            return F.cross_entropy(self.network(frames), self.labels[index])
 
     def scores(self, test: Any) -> Tensor:
         """``[M, C]`` mean class probabilities of test clips, after the last epoch."""
         self.training.run(self._epochs, self.how.epochs, self.setting.log)
         self.training.save()
         self.network.eval()
-        few, rows = test.spread(self.how.frames), []
+        few = test.spread(self.how.frames)
+        every = torch.arange(len(few))
+        means = []
         with torch.no_grad():
-            for _, clips in batches(few, torch.arange(len(few)), 32, self.setting.device, drop_last=False):
-                seen = self._crops(clips[:, :, :3].flatten(0, 1))
-                probabilities = self.network(self.setting.augmentation.normalise(seen)).float().softmax(1)
+            for _, clips in batches(few, every, 32, self.setting.device, drop_last=False):
+                frames = clips[:, :, :3].flatten(0, 1)
+                crops = self.setting.augmentation.normalise(self._crops(frames))
+                probabilities = self.network(crops).float().softmax(1)
                 # crops come first, then clips, then their frames
-                rows.append(probabilities.view(-1, len(clips), self.how.frames, probabilities.shape[1]).mean((0, 2)))
-        return torch.cat(rows)
+                by_clip = probabilities.view(-1, len(clips), self.how.frames, probabilities.shape[1])
+                means.append(by_clip.mean((0, 2)))
+        return torch.cat(means)
 
     def _crops(self, frames: Tensor) -> Tensor:
         image: Any = self.setting.augmentation.image  # type: ignore[attr-defined]
         if self.how.crops == 1:
             return image.plain(frames)
         side = image.resize or min(frames.shape[2:])
-        square = resize_center(frames, image.resize, side).mul_(1 / 255).clamp_(0, 1)
-        return torch.cat(ten_crop(square, [image.size, image.size]))
+        square = resize_center(frames, image.resize, side)
+        square = square.mul_(1 / 255).clamp_(0, 1)
+        crops = ten_crop(square, [image.size, image.size])
+        return torch.cat(crops)

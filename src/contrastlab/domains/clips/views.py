@@ -30,21 +30,32 @@ class ClipViews(Views):
 
     @property
     def streams(self) -> tuple[str, ...]:
-        return ("frame", *(("later frame",) if self.k else ()), *(("flow",) if self.stack else ()))
+        streams = ["frame"]
+        if self.k:
+            streams.append("later frame")
+        if self.stack:
+            streams.append("flow")
+        return tuple(streams)
 
     @property
     def same_encoder(self) -> Mapping[int, int]:
-        return {1: 0} if self.shared and self.k else {}
+        if self.shared and self.k:
+            return {1: 0}
+        return {}
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        return tuple(pair for other in range(1, len(self.streams)) for pair in ((0, other), (other, 0)))
+        pairs = []
+        for other in range(1, len(self.streams)):
+            pairs += [(0, other), (other, 0)]
+        return tuple(pairs)
 
     def channels(self, image_channels: int) -> tuple[int, ...]:
         """Input channels of each stream's encoder: three a frame, two a flow; clips without colour are refused."""
         if image_channels != 3:
             raise errors.NotApplicableError(f"{self!r} is of clips in colour: 3 channels; given: {image_channels}")
-        return tuple(2 * self.stack if name == "flow" else 3 for name in self.streams)
+        numbers = {"frame": 3, "later frame": 3, "flow": 2 * self.stack}
+        return tuple(numbers[name] for name in self.streams)
 
     def make(self, batch: Any, augmentation: Any, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """Normalised views of clips uint8 ``[B, T, 5, H, W]``, whose last frame has no flow that is read.
@@ -62,24 +73,36 @@ class ClipViews(Views):
 
     def plain(self, batch: Any, augmentation: Any) -> tuple[Tensor, ...]:
         """The views around the middle of each clip, without randomness."""
-        at = torch.full((len(batch),), sum(self._span(batch)) // 2, device=batch.device)
+        first, last = self._span(batch)
+        at = torch.full((len(batch),), (first + last) // 2, device=batch.device)
         return self._at(batch, augmentation, at, None)
 
     def _span(self, batch: Tensor) -> tuple[int, int]:
-        before, after = self.stack // 2, self.stack - self.stack // 2
-        return before, batch.shape[1] - 1 - max(after, self.k or 0)
+        """The first and the last frame around which a clip holds the views; the first may be behind the last."""
+        frames_before = self.stack // 2
+        frames_after = max(self.stack - frames_before, self.k or 0)
+        return frames_before, batch.shape[1] - 1 - frames_after
 
     def _at(self, batch: Tensor, augmentation: Any, at: Tensor, draws: Any) -> tuple[Tensor, ...]:
-        numbers = (at, at + self.k) if self.k else (at,)
-        frames = tuple(augmentation.normalise(augmentation.frame(batch, number, draws)) for number in numbers)
-        return (*frames, augmentation.flow(batch, at, self.stack, draws)) if self.stack else frames
+        """The views around frame number ``at`` (int64 ``[B]``) of each clip."""
+        frame = augmentation.frame(batch, at, draws)
+        views = [augmentation.normalise(frame)]
+        if self.k:
+            later_frame = augmentation.frame(batch, at + self.k, draws)
+            views.append(augmentation.normalise(later_frame))
+        if self.stack:
+            views.append(augmentation.flow(batch, at, self.stack, draws))
+        return tuple(views)
 
     @property
     def latex(self) -> str:
         names = ", ".join(f"v_{k + 1}" for k in range(len(self.streams)))
-        later = f", i_{{t+{self.k}}}" if self.k else ""
-        flow = f", f_t^{{({self.stack})}}" if self.stack else ""
-        return rf"({names}) = t(i_t{later}{flow}),\quad t \sim \mathcal{{T}}"
+        seen = "i_t"
+        if self.k:
+            seen += f", i_{{t+{self.k}}}"
+        if self.stack:
+            seen += f", f_t^{{({self.stack})}}"
+        return rf"({names}) = t({seen}),\quad t \sim \mathcal{{T}}"
 
 
 @dataclass(frozen=True)

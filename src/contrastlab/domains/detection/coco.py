@@ -1,4 +1,4 @@
-"""What is annotated in pictures, in COCO's form: read from the JSON of COCO and LVIS, and from PASCAL VOC's XML.
+"""Annotations of pictures in COCO's form, read from the JSON of COCO and LVIS, and from PASCAL VOC's XML.
 
 An :class:`Annotations` holds what the evaluators read: pictures, objects and categories. An object has a box
 ``(left, top, width, height)`` in pixels, and may have a mask (polygons or run lengths), keypoints, and be a crowd.
@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
-from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
@@ -26,6 +25,7 @@ from contrastlab.support.errors import ContrastLabError, CorruptFileError, check
 
 Rule = Literal["coco", "voc07", "voc12", "lvis"]
 _BEYOND = 1.0  # pixels that a polygon may reach beyond its picture
+_USUAL_SIGMA = 0.05  # of keypoints for which none is published
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,34 @@ class KeypointKind:
     @property
     def mirrored(self) -> tuple[int, ...]:
         """Which point stands at each place in a mirrored picture."""
-        other = [re.sub("left|right", lambda side: "right" if side[0] == "left" else "left", n) for n in self.names]
-        return tuple(self.names.index(name) if name in self.names else k for k, name in enumerate(other))
+        places = []
+        for place, name in enumerate(self.names):
+            other_side = re.sub("left|right", lambda side: _OTHER_SIDE[side[0]], name)
+            if other_side in self.names:
+                places.append(self.names.index(other_side))
+            else:
+                places.append(place)
+        return tuple(places)
 
 
-_ROWS = tomllib.loads((files("contrastlab.domains.detection") / "keypoints.toml").read_text(encoding="utf-8"))
-KEYPOINTS = {name: KeypointKind(tuple(row["names"]), tuple(row["sigmas"])) for name, row in _ROWS.items()}
+_OTHER_SIDE = {"left": "right", "right": "left"}
+
+
+def _read_keypoint_kinds() -> dict[str, KeypointKind]:
+    path = files("contrastlab.domains.detection") / "keypoints.toml"
+    kinds = {}
+    for name, row in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        kinds[name] = KeypointKind(tuple(row["names"]), tuple(row["sigmas"]))
+    return kinds
+
+
+KEYPOINTS = _read_keypoint_kinds()
 """COCO's 17 points of a ``person``, and Leeds Sports Pose's 14 ``joints``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Annotations:
-    """What is known of some pictures, in COCO's form.
+    """The annotations of some pictures, in COCO's form.
 
     Images, by id, have ``file_name``, ``width``, ``height``, for LVIS also ``neg_category_ids`` and
     ``not_exhaustive_category_ids``; objects ``id``, ``image_id``, ``category_id``, ``bbox``, ``area``, ``iscrowd``, and
@@ -80,7 +96,7 @@ class Annotations:
         objects: dict[int, list[Mapping[str, Any]]] = {image: [] for image in self.images}
         for each in self.objects:
             objects[each["image_id"]].append(each)
-        return {image: tuple(shown) for image, shown in objects.items()}
+        return {image: tuple(in_image) for image, in_image in objects.items()}
 
     @cached_property
     def masks(self) -> bool:
@@ -89,36 +105,47 @@ class Annotations:
 
     def subset(self, images: Iterable[int]) -> Annotations:
         """The pictures of some ids, in that order, and their objects."""
-        chosen = {image: self.images[image] for image in images}
-        return replace(self, images=chosen, objects=tuple(each for i in chosen for each in self.of_image[i]))
+        subset = {image: self.images[image] for image in images}
+        objects: list[Mapping[str, Any]] = []
+        for image in subset:
+            objects += self.of_image[image]
+        return replace(self, images=subset, objects=tuple(objects))
 
     def only(self, names: Sequence[str] | None = None, *, merged: str = "") -> Annotations:
         """Objects of some categories (None is all), kept apart or as one category called ``merged``."""
-        kept = [c for c in self.categories if names is None or c["name"] in names]
-        ids = {c["id"] for c in kept}
+        categories = list(self.categories)
+        if names is not None:
+            categories = [category for category in categories if category["name"] in names]
+        ids = {category["id"] for category in categories}
         objects = [each for each in self.objects if each["category_id"] in ids]
         if merged:
-            kept, objects = [{"id": 1, "name": merged}], [{**each, "category_id": 1} for each in objects]
-        return replace(self, categories=tuple(kept), objects=tuple(objects))
+            categories = [{"id": 1, "name": merged}]
+            objects = [{**each, "category_id": 1} for each in objects]
+        return replace(self, categories=tuple(categories), objects=tuple(objects))
 
     def plain(self, *, renumbered: bool = False) -> dict[str, Any]:
         """COCO's JSON; ``renumbered`` for evaluators: ids of objects from 1 that occur once, and LVIS's frequencies."""
-        further = {"frequency": "f"} if renumbered else {}  # read for means over rare classes, which are not shown
-        return {
-            "images": [dict(image) for image in self.images.values()],
-            "annotations": [{**each, "id": k} if renumbered else dict(each) for k, each in enumerate(self.objects, 1)],
-            "categories": [{**further, **category} for category in self.categories],
-        }
+        images = [dict(image) for image in self.images.values()]
+        objects = [dict(each) for each in self.objects]
+        categories = [dict(category) for category in self.categories]
+        if renumbered:
+            for number, each in enumerate(objects, 1):
+                each["id"] = number
+            for category in categories:
+                # evaluators read it for means over rare classes, which are not shown
+                category.setdefault("frequency", "f")
+        return {"images": images, "annotations": objects, "categories": categories}
 
     @cached_property
     def fingerprint(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 of everything that is known, and of the rule."""
+        """First 16 hexadecimal digits of the SHA-256 of all annotations and of the rule."""
         text = json.dumps([self.plain(), self.rule], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @contextmanager
 def _reading(where: object, form: str) -> Iterator[None]:
+    """What fails within is a ``CorruptFileError`` that says which form was expected."""
     if isinstance(where, Path):
         limits.check_regular(where)
     try:
@@ -140,16 +167,21 @@ def read_json(path: Path) -> Any:
 
 def lists(raw: Mapping[str, Any]) -> tuple[dict[int, Any], tuple[Any, ...], list[Any]]:
     """Pictures by id, categories by ascending id, and annotations, not looked into."""
-    images = {image["id"]: {**image, "file_name": _file_name(image)} for image in raw["images"]}
-    return images, tuple(sorted(raw["categories"], key=lambda category: category["id"])), list(raw["annotations"])
+    images = {}
+    for image in raw["images"]:
+        images[image["id"]] = {**image, "file_name": _file_name(image)}
+    categories = sorted(raw["categories"], key=lambda category: category["id"])
+    return images, tuple(categories), list(raw["annotations"])
 
 
 def _file_name(image: Mapping[str, Any]) -> str:
-    # LVIS 1.0 says where its pictures are by their address, LVIS 0.5 by COCO's names of 2014
-    if "file_name" not in image:
-        return "/".join(str(image["coco_url"]).split("/")[-2:])
+    if "file_name" not in image:  # LVIS 1.0 has addresses, which end in COCO's folder and name
+        parts = str(image["coco_url"]).split("/")
+        return "/".join(parts[-2:])
     name = str(image["file_name"])
-    return name[-16:] if name.startswith("COCO_") else name
+    if name.startswith("COCO_"):  # LVIS 0.5 has COCO's names of 2014, which begin with the part of the set
+        return name[-16:]
+    return name
 
 
 def read_coco(path: Path, *, strict: bool = True) -> Annotations:
@@ -160,20 +192,14 @@ def read_coco(path: Path, *, strict: bool = True) -> Annotations:
 def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotations:
     """Annotations from the content of a file in COCO's form, or in LVIS's, which has ``neg_category_ids``.
 
-    The kind of keypoints is what the categories say, with sigmas of 0.05 where they are not known. What is not in
-    COCO's form is a ``CorruptFileError``; an object that cannot be is an ``ArgumentError`` with ``name`` and its id.
-    ``strict`` refuses a box without area and a mask that leaves its picture. A published set has a few: without it
-    they are left out, or cut by whoever draws the mask.
+    The categories say the kind of keypoints, with sigmas of 0.05 where none are published. Content that is not in
+    COCO's form is a ``CorruptFileError``; an impossible object is an ``ArgumentError`` with ``name`` and its id.
+    ``strict`` refuses a box without area and a mask that leaves its picture. Published sets have a few of these.
+    Without ``strict`` such boxes are left out, and such masks are cut when they are drawn.
     """
     with _reading(name, "COCO's form"):
         images, categories, annotations = lists(raw)
-        _check_ids(name, *images)
-        _check_ids(name, *(category["id"] for category in categories))
-        _check_ids(name, *(annotation["id"] for annotation in annotations))
-        for image in images.values():
-            _check_image(image, name)
-        for category in categories:
-            check("name" in category, f"{name}, category {category['id']}", "no name", "a name for every category")
+        _check_listed(name, images, categories, annotations)
         kind = _keypoint_kind(categories)
         category_ids = {category["id"] for category in categories}
         objects = []
@@ -194,83 +220,129 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
     return Annotations(images, tuple(objects), categories, rule, kind, left_out)
 
 
+def _check_listed(
+    name: str,
+    images: Mapping[int, Any],
+    categories: Sequence[Any],
+    annotations: Sequence[Mapping[str, Any]],
+) -> None:
+    """Refuse ids that are no integers, pictures without a size, and categories without a name."""
+    _check_ids(name, images)
+    _check_ids(name, [category["id"] for category in categories])
+    _check_ids(name, [annotation["id"] for annotation in annotations])
+    for image in images.values():
+        _check_image(image, name)
+    for category in categories:
+        check("name" in category, f"{name}, category {category['id']}", "no name", "a name for every category")
+
+
 def _check_image(image: Mapping[str, Any], name: str) -> None:
     where = f"{name}, image {image['id']}"
     size = (image["width"], image["height"])
     check(all(map(is_integer, size)), f"{where}: width, height", size, "two positive integers")
     limits.check_pixels(*size, where)
-    _check_ids(name, *image.get("neg_category_ids", []), *image.get("not_exhaustive_category_ids", []))
+    _check_ids(name, image.get("neg_category_ids", []))
+    _check_ids(name, image.get("not_exhaustive_category_ids", []))
 
 
 def _check_fields(
-    annotation: Mapping[str, Any], images: Container[int], categories: Container[int], where: str
+    annotation: Mapping[str, Any],
+    images: Container[int],
+    categories: Container[int],
+    where: str,
 ) -> None:
     """Refuse an object of a picture or category that is not there, or with an impossible crowd or area."""
-    for field, ids in (("image_id", images), ("category_id", categories)):
-        check(annotation[field] in ids, f"{where}: {field}", annotation[field], "an id that the file lists")
-    crowd, area = annotation.get("iscrowd", 0), annotation.get("area", 0)
+    image = annotation["image_id"]
+    check(image in images, f"{where}: image_id", image, "an id that the file lists")
+    category = annotation["category_id"]
+    check(category in categories, f"{where}: category_id", category, "an id that the file lists")
+    crowd = annotation.get("iscrowd", 0)
     check(crowd in (0, 1), f"{where}: iscrowd", crowd, "0 or 1")
+    area = annotation.get("area", 0)
     check(is_number(area) and area >= 0, f"{where}: area", area, "a finite number of at least 0")
 
 
 def _object(
-    annotation: Mapping[str, Any], image: Mapping[str, Any], kind: KeypointKind | None, where: str, strict: bool
+    annotation: Mapping[str, Any],
+    image: Mapping[str, Any],
+    kind: KeypointKind | None,
+    where: str,
+    strict: bool,
 ) -> dict[str, Any] | None:
     """An annotation with every field that evaluators read; ``None`` for a box without area, unless ``strict``."""
-    at, stated = f"{where}: bbox", annotation["bbox"]
-    box = [float(value) for value in stated if is_number(value)]
-    check(len(box) == 4 and min(box[2:]) >= 0, at, stated, "four finite numbers: left, top, width, height")
+    box = _box(annotation["bbox"], where)
     left, top, box_width, box_height = box
     if min(box_width, box_height) == 0:
-        check(not strict, at, stated, "a box with area: width and height above 0")
+        check(not strict, f"{where}: bbox", annotation["bbox"], "a box with area: width and height above 0")
         return None
-    width, height = image["width"], image["height"]
-    is_inside = _inside(left, box_width, width) and _inside(top, box_height, height)
-    check(is_inside or not strict, at, box, f"a box with area inside its {width}x{height} picture")
+    width = image["width"]
+    height = image["height"]
+    if strict:
+        is_inside = _inside(left, box_width, width) and _inside(top, box_height, height)
+        check(is_inside, f"{where}: bbox", box, f"a box with area inside its {width}x{height} picture")
     _check_mask(annotation.get("segmentation"), width, height, where, strict)
-    visible = _visible(annotation, kind, where)
-    each = {"iscrowd": 0, "area": box_width * box_height, **annotation, **visible, "bbox": box}
+    each = {"iscrowd": 0, "area": box_width * box_height, **annotation, "bbox": box}
+    if "keypoints" in annotation:
+        each["num_keypoints"] = _visible(annotation["keypoints"], kind, where)
     # exports of boxes alone have an empty mask, or null
     if strict and each.get("segmentation", True) in ([], None):
         del each["segmentation"]
     return each
 
 
-def _check_ids(name: str, *ids: Any) -> None:
+def _box(values: Any, where: str) -> list[float]:
+    numbers = [value for value in values if is_number(value)]
+    is_box = len(numbers) == 4 and min(numbers[2:]) >= 0
+    check(is_box, f"{where}: bbox", values, "four finite numbers: left, top, width, height")
+    return [float(number) for number in numbers]
+
+
+def _check_ids(name: str, ids: Iterable[Any]) -> None:
     for each in ids:
         check(is_integer(each, -(2**62)), f"{name}: an id", each, "an integer")
 
 
 def _inside(low: float, length: float, side: int) -> bool:
     # float32 has no smaller share of a pixel at the far end of a picture
-    return min(low + length, side) - max(low, 0) >= 0.01 and length <= 16 * side
+    inside = min(low + length, side) - max(low, 0)
+    return inside >= 0.01 and length <= 16 * side
 
 
 def _check_boxes(name: str, images: Mapping[int, Any], objects: Sequence[Mapping[str, Any]]) -> None:
     """Refuse boxes that all look as if they were no left, top, width and height in pixels."""
     if not objects:
         return
-    fractions, corners, leaves = True, True, False
+    are_fractions = True
+    are_corners = True
+    some_leave = False
     for each in objects:
-        image, (left, top, width, height) = images[each["image_id"]], each["bbox"]
-        fractions = fractions and max(each["bbox"]) <= 1
-        corners = corners and left < width <= image["width"] and top < height <= image["height"]
-        leaves = leaves or left + width > 1.05 * image["width"] or top + height > 1.05 * image["height"]
-    at, first = f"{name}: bbox of {len(objects)} annotations", objects[0]["bbox"]
+        image = images[each["image_id"]]
+        picture_width = image["width"]
+        picture_height = image["height"]
+        left, top, width, height = each["bbox"]
+        if max(each["bbox"]) > 1:
+            are_fractions = False
+        if not (left < width <= picture_width and top < height <= picture_height):
+            are_corners = False
+        if left + width > 1.05 * picture_width or top + height > 1.05 * picture_height:
+            some_leave = True
+    at = f"{name}: bbox of {len(objects)} annotations"
+    first = objects[0]["bbox"]
     accepted = "left, top, width and height in pixels"
-    check(not fractions, at, first, f"{accepted}; all numbers are at most 1, as fractions of a picture are")
-    check(not (corners and leaves), at, first, f"{accepted}; read so some leave their picture, read as corners none")
+    check(not are_fractions, at, first, f"{accepted}; all numbers are at most 1, as fractions of a picture are")
+    misread = f"{accepted}; read so some leave their picture, read as corners none"
+    check(not (are_corners and some_leave), at, first, misread)
 
 
-def _visible(each: Mapping[str, Any], kind: KeypointKind | None, where: str) -> dict[str, int]:
-    if "keypoints" not in each:
-        return {}
-    points, at = each["keypoints"], f"{where}: keypoints"
+def _visible(points: Any, kind: KeypointKind | None, where: str) -> int:
+    """How many keypoints of an object are annotated."""
+    at = f"{where}: keypoints"
     expected = 0 if kind is None else len(kind.names)
     check(all(map(is_number, points)), at, points, "finite numbers")
     accepted = f"{3 * expected}: x, y and visibility of each of {expected} points"
     check(len(points) == 3 * expected, at, f"{len(points)} numbers", accepted)
-    return {"num_keypoints": sum(v > 0 for v in points[2::3])}
+    visibilities = points[2::3]
+    return sum(visibility > 0 for visibility in visibilities)
 
 
 def _check_mask(mask: Any, width: int, height: int, where: str, strict: bool) -> None:
@@ -282,25 +354,40 @@ def _check_mask(mask: Any, width: int, height: int, where: str, strict: bool) ->
     if not strict:
         return
     check(mask is None or isinstance(mask, list), at, mask, "polygons or run lengths, or no such field")
-    if isinstance(mask, list):
-        for polygon in mask:
-            count = len(polygon)
-            check(count >= 6 and count % 2 == 0, at, f"{count} numbers", "x and y of at least three corners")
-            inside = all(-_BEYOND <= value <= side + _BEYOND for value, side in zip(polygon, cycle((width, height))))
-            check(inside, at, "a polygon", f"corners inside its {width}x{height} picture")
+    for polygon in mask or ():
+        _check_polygon(polygon, width, height, at)
+
+
+def _check_polygon(polygon: Sequence[float], width: int, height: int, at: str) -> None:
+    count = len(polygon)
+    check(count >= 6 and count % 2 == 0, at, f"{count} numbers", "x and y of at least three corners")
+    x_inside = all(-_BEYOND <= x <= width + _BEYOND for x in polygon[::2])
+    y_inside = all(-_BEYOND <= y <= height + _BEYOND for y in polygon[1::2])
+    check(x_inside and y_inside, at, "a polygon", f"corners inside its {width}x{height} picture")
 
 
 def _keypoint_kind(categories: Sequence[Mapping[str, Any]]) -> KeypointKind | None:
-    for names in (tuple(map(str, category["keypoints"])) for category in categories if category.get("keypoints")):
-        known = (kind for kind in KEYPOINTS.values() if kind.names == names)
-        return next(known, KeypointKind(names, (0.05,) * len(names)))
+    """The keypoints of the first category that has some."""
+    for category in categories:
+        if not category.get("keypoints"):
+            continue
+        names = tuple(map(str, category["keypoints"]))
+        for kind in KEYPOINTS.values():
+            if kind.names == names:
+                return kind
+        return KeypointKind(names, (_USUAL_SIGMA,) * len(names))
     return None
 
 
 # PASCAL VOC's XML -----------------------------------------------------------------------------------------------------
 
 
-def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, rule: Rule = "voc07") -> Annotations:
+def read_voc(
+    folder: Path,
+    *lists: str,
+    classes: Sequence[str] | None = None,
+    rule: Rule = "voc07",
+) -> Annotations:
     """Annotations of some lists of pictures of a folder in PASCAL VOC's form.
 
     A box of VOC counts pixels from 1 and has both ends inside; here it starts at 0 and has a width. What reaches
@@ -313,26 +400,42 @@ def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, ru
     number = {name: k for k, name in enumerate(classes, 1)}
     images: list[dict[str, Any]] = []
     objects: list[dict[str, Any]] = []
-    for name in lists:
-        base, _, part = f"./{name}".rpartition("/")
-        for stem in _voc_list(folder / base / "ImageSets" / "Main" / f"{part}.txt"):
-            size, annotated = _voc_file(folder / base / "Annotations" / f"{stem}.xml")
-            image = len(images) + 1
-            file_name = (Path(base) / "JPEGImages" / f"{stem}.jpg").as_posix()
-            images.append({"id": image, "file_name": file_name, **size})
-            for category, difficult, *corners in annotated:
-                objects.append(
-                    {
-                        "id": len(objects) + 1,
-                        "image_id": image,
-                        "category_id": number[category],
-                        "bbox": _voc_box(corners, size["width"], size["height"]),
-                        "difficult": difficult,
-                    }
-                )
+    for inside, stem in _voc_pictures(folder, lists):
+        size, in_picture = _voc_file(folder / inside / "Annotations" / f"{stem}.xml")
+        picture = inside / "JPEGImages" / f"{stem}.jpg"
+        image_id = len(images) + 1
+        images.append({"id": image_id, "file_name": picture.as_posix(), **size})
+        for each in in_picture:
+            annotation = {
+                "id": len(objects) + 1,
+                "image_id": image_id,
+                "category_id": number[each.name],
+                "bbox": _voc_box(each.corners, size["width"], size["height"]),
+                "difficult": each.difficult,
+            }
+            objects.append(annotation)
     categories = [{"id": k, "name": name} for name, k in number.items()]
-    annotations = parse({"images": images, "annotations": objects, "categories": categories}, str(folder), strict=False)
+    raw = {"images": images, "annotations": objects, "categories": categories}
+    annotations = parse(raw, str(folder), strict=False)
     return replace(annotations, rule=rule)
+
+
+@dataclass(frozen=True)
+class _VocObject:
+    """An object as the XML has it."""
+
+    name: str
+    difficult: int
+    corners: tuple[float, ...]  #: xmin, ymin, xmax, ymax
+
+
+def _voc_pictures(folder: Path, lists: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    """Folder below ``folder``, and name without ending, of each picture of some lists."""
+    for name in lists:
+        path = Path(f"./{name}")
+        inside = path.parent
+        for stem in _voc_list(folder / inside / "ImageSets" / "Main" / f"{path.name}.txt"):
+            yield inside, stem
 
 
 def _voc_classes(folder: Path) -> list[str]:
@@ -340,14 +443,16 @@ def _voc_classes(folder: Path) -> list[str]:
     names = set()
     for path in sorted((folder / "Annotations").glob("*.xml")):
         _, objects = _voc_file(path)
-        names |= {name for name, *_ in objects}
+        for each in objects:
+            names.add(each.name)
     return sorted(names)
 
 
 def _voc_list(path: Path) -> list[str]:
     """Names of pictures without their ending, each once."""
     with _reading(path, "PASCAL VOC's form"):
-        stems = list(dict.fromkeys(line[0] for line in limits.words(path)))
+        first_words = [words[0] for words in limits.words(path)]
+        stems = list(dict.fromkeys(first_words))
     limits.check_inside(f"{path}: picture", stems)
     return stems
 
@@ -355,23 +460,28 @@ def _voc_list(path: Path) -> list[str]:
 def _voc_box(corners: Sequence[float], width: int, height: int) -> list[float]:
     """Left, top, width and height from 0 of a box that counts pixels from 1, cut to its picture."""
     xmin, ymin, xmax, ymax = corners
-    left, top = max(xmin - 1, 0), max(ymin - 1, 0)
-    wide, tall = min(xmax, width) - left, min(ymax, height) - top
-    return [left, top, max(wide, 0), max(tall, 0)]
+    left = max(xmin - 1, 0)
+    top = max(ymin - 1, 0)
+    box_width = min(xmax, width) - left
+    box_height = min(ymax, height) - top
+    return [left, top, max(box_width, 0), max(box_height, 0)]
 
 
-def _voc_file(path: Path) -> tuple[dict[str, int], list[tuple[str, int, float, float, float, float]]]:
-    """Width and height of a picture; name, difficulty and corners of its objects."""
+def _voc_file(path: Path) -> tuple[dict[str, int], list[_VocObject]]:
+    """Width and height of a picture, and its objects."""
     with _reading(path, "PASCAL VOC's form"):
-        root = ElementTree.parse(path, ElementTree.XMLParser(target=_NoEntities())).getroot()  # noqa: S314
+        parser = ElementTree.XMLParser(target=_NoEntities())  # noqa: S314
+        root = ElementTree.parse(path, parser).getroot()  # noqa: S314
         size = {side: int(_text(root, f"size/{side}")) for side in ("width", "height")}
-        objects = []
-        for each in root.iter("object"):
-            xmin, ymin, xmax, ymax = (float(_text(each, f"bndbox/{end}")) for end in ("xmin", "ymin", "xmax", "ymax"))
-            if not all(map(math.isfinite, (xmin, ymin, xmax, ymax))):
-                raise ValueError(f"a box has the corners {(xmin, ymin, xmax, ymax)}: accepted are finite numbers")
-            objects.append((_text(each, "name"), int(each.findtext("difficult", "0")), xmin, ymin, xmax, ymax))
-        return size, objects
+        return size, [_voc_object(element) for element in root.iter("object")]
+
+
+def _voc_object(element: ElementTree.Element) -> _VocObject:
+    corners = tuple(float(_text(element, f"bndbox/{end}")) for end in ("xmin", "ymin", "xmax", "ymax"))
+    if not all(map(math.isfinite, corners)):
+        raise ValueError(f"a box has the corners {corners}: accepted are finite numbers")
+    difficult = int(element.findtext("difficult", "0"))
+    return _VocObject(_text(element, "name"), difficult, corners)
 
 
 class _NoEntities(ElementTree.TreeBuilder):

@@ -5,27 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from contrastlab.domains.detection import coco
 from contrastlab.pictures.items import Splits
 from contrastlab.pictures.readers import streamed
-from contrastlab.pictures.sets import ImageSet, threaded
+from contrastlab.pictures.sets import ImageSet, StreamedImages, threaded
 
 
 def coco_labels(name: str, folder: Path, note: str, *, train: str, test: str) -> Splits:
     """Pictures with one label each, in files of COCO's form."""
-    parts = []
-    for part, file in (("train", train), ("test", test)):
-        images, categories, marked = coco.lists(coco.read_json(folder / file))
-        number = {category["id"]: k for k, category in enumerate(categories)}
-        paths = [images[each["image_id"]]["file_name"] for each in marked]
-        labels = [number[each["category_id"]] for each in marked]
+
+    def pictures(part: str, file: str) -> StreamedImages:
+        images, categories, annotations = coco.lists(coco.read_json(folder / file))
         classes = [str(category["name"]) for category in categories]
-        parts.append(streamed(f"{name}/{part}", folder, paths, labels, classes))
-    return Splits.of(name, parts[0], parts[1], note)
+        number = {category["id"]: k for k, category in enumerate(categories)}
+        paths = []
+        labels = []
+        for annotation in annotations:
+            image = images[annotation["image_id"]]
+            paths.append(image["file_name"])
+            labels.append(number[annotation["category_id"]])
+        return streamed(f"{name}/{part}", folder, paths, labels, classes)
+
+    return Splits.of(name, pictures("train", train), pictures("test", test), note)
 
 
 def scale_box(box: Sequence[float], width: int, height: int) -> tuple[int, int, int, int]:
@@ -33,29 +37,55 @@ def scale_box(box: Sequence[float], width: int, height: int) -> tuple[int, int, 
 
     (left, top, width, height) in pixels become (top, left, height, width) in whole pixels, at least one each.
     """
-    edges = []
-    for start, length, limit in ((box[1], box[3], height), (box[0], box[2], width)):
-        middle, reach = start + length / 2, 1.2 * length / 2
-        low = min(max(round(middle - reach), 0), limit - 1)
-        edges.append((low, max(min(round(middle + reach), limit) - low, 1)))
-    (top, tall), (left, wide) = edges
-    return top, left, tall, wide
+    left, top, box_width, box_height = box
+    grown_top, grown_height = _grown(top, box_height, height)
+    grown_left, grown_width = _grown(left, box_width, width)
+    return grown_top, grown_left, grown_height, grown_width
+
+
+def _grown(start: float, length: float, limit: int) -> tuple[int, int]:
+    """Start and length of an extent that grew by 1.2, between 0 and ``limit``."""
+    middle = start + length / 2
+    reach = 1.2 * length / 2
+    low = max(round(middle - reach), 0)
+    low = min(low, limit - 1)
+    high = min(round(middle + reach), limit)
+    return low, max(high - low, 1)
 
 
 def coco_objects(name: str, folder: Path, note: str, *, annotations: str = "", side: int = 0) -> Splits:
-    """A crop of every object of MSCOCO 2017 that is one; crowds and boxes without area are none.
+    """A crop of every single object of MSCOCO 2017; crowds and boxes without area are left out.
 
     Crops of ``side`` pixels are kept in memory; with 0 they are streamed.
     """
-    parts: list[Any] = []
-    for part, year in (("train", "train2017"), ("test", "val2017")):
-        known = coco.read_coco(folder / annotations / f"instances_{year}.json", strict=False)
-        marked = [each for each in known.objects if not each["iscrowd"]]
-        pictures = [known.images[each["image_id"]] for each in marked]
-        boxes = [scale_box(each["bbox"], i["width"], i["height"]) for each, i in zip(marked, pictures, strict=True)]
-        labels = [known.number[each["category_id"]] for each in marked]
-        paths = [picture["file_name"] for picture in pictures]
-        crops = streamed(f"{name}/{part}", folder / year, paths, labels, known.classes, boxes)
-        pixels = list(threaded(replace(crops, resize=side).__getitem__, range(len(crops)))) if side else []
-        parts.append(ImageSet(crops.name, torch.stack(pixels), crops.labels, crops.classes) if side else crops)
-    return Splits.of(name, parts[0], parts[1], note)
+
+    def crops(part: str, year: str) -> StreamedImages | ImageSet:
+        path = folder / annotations / f"instances_{year}.json"
+        of_part = _streamed_crops(f"{name}/{part}", folder / year, coco.read_coco(path, strict=False))
+        if side:
+            return _in_memory(of_part, side)
+        return of_part
+
+    return Splits.of(name, crops("train", "train2017"), crops("test", "val2017"), note)
+
+
+def _streamed_crops(name: str, folder: Path, annotations: coco.Annotations) -> StreamedImages:
+    """A crop of every object that is no crowd, from pictures in a folder."""
+    paths = []
+    labels = []
+    boxes = []
+    for each in annotations.objects:
+        if each["iscrowd"]:
+            continue
+        image = annotations.images[each["image_id"]]
+        paths.append(image["file_name"])
+        labels.append(annotations.number[each["category_id"]])
+        boxes.append(scale_box(each["bbox"], image["width"], image["height"]))
+    return streamed(name, folder, paths, labels, annotations.classes, boxes)
+
+
+def _in_memory(crops: StreamedImages, side: int) -> ImageSet:
+    """All crops, ``side`` pixels high and wide."""
+    resized = replace(crops, resize=side)
+    pixels = list(threaded(resized.__getitem__, range(len(resized))))
+    return ImageSet(crops.name, torch.stack(pixels), crops.labels, crops.classes)

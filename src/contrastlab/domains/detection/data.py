@@ -21,13 +21,13 @@ from contrastlab.support.errors import CorruptFileError, MissingDataError, NotAp
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnnotatedImages(ItemSet):
-    """Pictures and what is known of the objects in them; its name is of data set and part, such as ``"bccd/train"``."""
+    """Pictures and the objects annotated in them; the name says data set and part, such as ``"bccd/train"``."""
 
     domain: ClassVar[str] = "contrastlab.domains.detection"
     modality: ClassVar[str] = "annotated image"
     resident: ClassVar[bool] = False
     channels: ClassVar[int] = 3
-    labelled: ClassVar[bool] = True  # what is known of a picture are its objects
+    labelled: ClassVar[bool] = True  # by the objects in a picture
 
     name: str
     annotations: coco.Annotations
@@ -37,15 +37,19 @@ class AnnotatedImages(ItemSet):
     def __post_init__(self) -> None:
         shown = len(self.pictures)
         check(self.folder or shown == len(self), "pictures", shown, f"{len(self)}, one for each annotated")
-        limits.check_inside(f"{self.name}: file_name", (str(i["file_name"]) for i in self.annotations.images.values()))
+        limits.check_inside(f"{self.name}: file_name", self._file_names())
         absent = [path for path in self._files() if not path.exists()]
         if absent:
             some = f"{len(absent)} of {len(self)} annotated pictures"
             raise MissingDataError(f"{self.name}: {some} are not there, first {absent[0]}")
 
+    def _file_names(self) -> list[str]:
+        return [str(image["file_name"]) for image in self.annotations.images.values()]
+
     def _files(self) -> list[Path]:
-        folder = self.folder
-        return [folder / str(image["file_name"]) for image in self.annotations.images.values()] if folder else []
+        if not self.folder:
+            return []
+        return [self.folder / file_name for file_name in self._file_names()]
 
     @cached_property
     def ids(self) -> tuple[int, ...]:
@@ -62,13 +66,19 @@ class AnnotatedImages(ItemSet):
 
     def __getitem__(self, index: int) -> Tensor:
         """Pixels of a picture, uint8 ``[3, H, W]``; a grey one has three equal channels."""
-        about = self.annotations.images[self.ids[index]]
-        file = self.folder and self.folder / about["file_name"]
-        pixels = torch.from_numpy(chw(decode(file), 3)) if file else self.pictures[index]
-        width, height = about["width"], about["height"]
+        image = self.annotations.images[self.ids[index]]
+        file_name = image["file_name"]
+        width = image["width"]
+        height = image["height"]
+        if self.folder:
+            picture = decode(self.folder / file_name)
+            pixels = torch.from_numpy(chw(picture, 3))
+        else:
+            pixels = self.pictures[index]
         if pixels.shape[1:] != (height, width):
-            has = f"{about['file_name']} has {pixels.shape[2]}x{pixels.shape[1]} pixels"
-            raise CorruptFileError(f"{self.name}: {has}; its annotations say {width}x{height}")
+            _, actual_height, actual_width = pixels.shape
+            reason = f"{file_name} has {actual_width}x{actual_height} pixels; its annotations say {width}x{height}"
+            raise CorruptFileError(f"{self.name}: {reason}")
         return pixels
 
     def target(self, index: int, *, masks: bool = False, keypoints: bool = False) -> dict[str, Tensor]:
@@ -79,25 +89,34 @@ class AnnotatedImages(ItemSet):
             request ``masks`` uint8 ``[n, H, W]``, and ``keypoints`` ``[n, K, 3]`` of x, y and visibility, without
             objects that show none. A set without masks or keypoints refuses them by a ``NotApplicableError``.
         """
-        known, about = self.annotations, self.annotations.images[self.ids[index]]
-        for what, wanted, there in (("masks", masks, known.masks), ("keypoints", keypoints, known.keypoints)):
-            if wanted and not there:
-                raise NotApplicableError(f"{self.name} has no {what}")
-        objects = [each for each in known.of_image[self.ids[index]] if not each["iscrowd"]]
+        annotations = self.annotations
+        image_id = self.ids[index]
+        if masks and not annotations.masks:
+            raise NotApplicableError(f"{self.name} has no masks")
+        if keypoints and not annotations.keypoints:
+            raise NotApplicableError(f"{self.name} has no keypoints")
+        objects = [each for each in annotations.of_image[image_id] if not each["iscrowd"]]
         if keypoints:
             objects = [each for each in objects if each.get("num_keypoints", 0) > 0]
-        boxes = torch.tensor([each["bbox"] for each in objects], dtype=torch.float32).reshape(-1, 4)
-        boxes[:, 2:] += boxes[:, :2]
-        labels = [known.number[each["category_id"]] + 1 for each in objects]
-        target = {"boxes": boxes, "labels": torch.tensor(labels, dtype=torch.int64)}
+        labels = [annotations.number[each["category_id"]] + 1 for each in objects]
+        target = {"boxes": _corners(objects), "labels": torch.tensor(labels, dtype=torch.int64)}
         if masks:
-            size = about["height"], about["width"]
-            drawn = [draw(each["segmentation"], *size, f"{self.name}, annotation {each['id']}") for each in objects]
-            target["masks"] = torch.stack(drawn) if drawn else torch.zeros((0, *size), dtype=torch.uint8)
-        if keypoints and known.keypoints:
+            target["masks"] = self._masks(objects, annotations.images[image_id])
+        if keypoints and annotations.keypoints:
             points = torch.tensor([each["keypoints"] for each in objects], dtype=torch.float32)
-            target["keypoints"] = points.reshape(-1, len(known.keypoints.names), 3)
+            target["keypoints"] = points.reshape(-1, len(annotations.keypoints.names), 3)
         return target
+
+    def _masks(self, objects: Sequence[Mapping[str, Any]], image: Mapping[str, Any]) -> Tensor:
+        height = image["height"]
+        width = image["width"]
+        if not objects:
+            return torch.zeros((0, height, width), dtype=torch.uint8)
+        masks = []
+        for each in objects:
+            where = f"{self.name}, annotation {each['id']}"
+            masks.append(draw(each["segmentation"], height, width, where))
+        return torch.stack(masks)
 
     def _hashed(self) -> Iterator[str | Tensor]:
         yield self.annotations.fingerprint
@@ -106,77 +125,125 @@ class AnnotatedImages(ItemSet):
 
     def subset(self, indices: Sequence[int] | Tensor) -> AnnotatedImages:
         """The pictures of some indices, in that order."""
-        rows = [int(k) for k in indices]
-        chosen = tuple(self.pictures[k] for k in rows) if self.pictures else ()
-        return replace(self, annotations=self.annotations.subset(self.ids[k] for k in rows), pictures=chosen)
+        rows = [int(index) for index in indices]
+        annotations = self.annotations.subset(self.ids[row] for row in rows)
+        pictures: tuple[Tensor, ...] = ()
+        if self.pictures:
+            pictures = tuple(self.pictures[row] for row in rows)
+        return replace(self, annotations=annotations, pictures=pictures)
 
     def take(self, n: int | None, seed: int = 0) -> AnnotatedImages:
         """At most ``n`` pictures, drawn at random, in their order; all with ``None``."""
         if n is None or n >= len(self):
             return self
-        return self.subset(torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:n].sort().values)
+        rng = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(self), generator=rng)
+        return self.subset(order[:n].sort().values)
 
 
-def draw(mask: Mapping[str, Any] | Sequence[Sequence[float]], height: int, width: int, where: str = "a mask") -> Tensor:
+def _corners(objects: Sequence[Mapping[str, Any]]) -> Tensor:
+    """Boxes ``[n, 4]`` of left, top, right, bottom."""
+    boxes = torch.tensor([each["bbox"] for each in objects], dtype=torch.float32).reshape(-1, 4)
+    boxes[:, 2:] += boxes[:, :2]
+    return boxes
+
+
+Mask = Mapping[str, Any] | Sequence[Sequence[float]]
+
+
+def draw(mask: Mask, height: int, width: int, where: str = "a mask") -> Tensor:
     """Pixels of a mask, uint8 ``[height, width]``, one inside, from run lengths (packed or as a list) or polygons."""
     functions = import_extra("faster_coco_eval", "dense").mask
     try:
         if isinstance(mask, Mapping):
-            listed = isinstance(mask["counts"], list)
-            packed = functions.frPyObjects(dict(mask), height, width) if listed else dict(mask)
+            packed = dict(mask)
+            if isinstance(mask["counts"], list):
+                packed = functions.frPyObjects(packed, height, width)
         else:
-            reach = 16 * max(height, width)  # a corner far outside would be walked to pixel by pixel
-            if not all(abs(value) <= reach for polygon in mask for value in polygon):
-                raise ValueError(f"a corner is more than {reach} pixels away")
-            packed = functions.merge(functions.frPyObjects([list(polygon) for polygon in mask], height, width))
+            polygons = [list(polygon) for polygon in mask]
+            _check_reach(polygons, 16 * max(height, width))
+            packed = functions.merge(functions.frPyObjects(polygons, height, width))
         return torch.tensor(functions.decode(packed), dtype=torch.uint8).reshape(height, width)
     except (ValueError, RuntimeError, TypeError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise CorruptFileError(f"{where}: the segmentation is no mask of {width}x{height} pixels: {reason}") from error
 
 
+def _check_reach(polygons: Sequence[Sequence[float]], reach: int) -> None:
+    """Refuse a corner far outside, which would be walked to pixel by pixel."""
+    for polygon in polygons:
+        if not all(abs(value) <= reach for value in polygon):
+            raise ValueError(f"a corner is more than {reach} pixels away")
+
+
 # Readers of published sets, rows of published.toml --------------------------------------------------------------------
 
+_Part = tuple[coco.Annotations, Path]
+"""The annotations of one part of a set, and the folder of its pictures."""
 
-def _splits(name: str, note: str, *read: tuple[coco.Annotations, Path]) -> Splits:
-    train, test = (AnnotatedImages(f"{name}/{part}", *each) for part, each in zip(("train", "test"), read, strict=True))
+
+def _splits(name: str, note: str, train_part: _Part, test_part: _Part) -> Splits:
+    train = AnnotatedImages(f"{name}/train", *train_part)
+    test = AnnotatedImages(f"{name}/test", *test_part)
     check(train.classes == test.classes, "test.classes", test.classes, f"those of the training part, {train.classes}")
     left_out = train.annotations.left_out + test.annotations.left_out
-    return Splits.of(name, train, test, f"{note}; {left_out} boxes without area left out" if left_out else note)
+    if left_out:
+        note = f"{note}; {left_out} boxes without area left out"
+    return Splits.of(name, train, test, note)
 
 
 def _first_file(annotations: coco.Annotations) -> str:
-    return next((str(image["file_name"]) for image in annotations.images.values()), "")
+    for image in annotations.images.values():
+        return str(image["file_name"])
+    return ""
 
 
 def coco_form(
-    name: str, folder: Path, note: str, *, annotations: str, pictures: str = "{}",
-    parts: Sequence[str] = ("train2017", "val2017"), only: Sequence[str] | None = None, merged: str = "",
-) -> Splits:  # fmt: skip
+    name: str,
+    folder: Path,
+    note: str,
+    *,
+    annotations: str,
+    pictures: str = "{}",
+    parts: Sequence[str] = ("train2017", "val2017"),
+    only: Sequence[str] | None = None,
+    merged: str = "",
+) -> Splits:
     """A set in COCO's or LVIS's form, of JSON files and folders of pictures below ``folder``, ``{}`` for a part.
 
     Only the categories ``only`` are kept, by default all; with ``merged`` they become one category of that name.
     Names of pictures with a folder in them are relative to the folder above that of the part.
     """
-    read = []
-    for part in parts:
-        known = coco.read_coco(folder / annotations.format(part), strict=False).only(only, merged=merged)
+
+    def read(part: str) -> _Part:
+        every = coco.read_coco(folder / annotations.format(part), strict=False)
+        kept = every.only(only, merged=merged)
         place = folder / pictures.format(part)
-        read.append((known, place.parent if "/" in _first_file(known) else place))
-    return _splits(name, note, *read)
+        if "/" in _first_file(kept):
+            place = place.parent
+        return kept, place
+
+    train, test = parts
+    return _splits(name, note, read(train), read(test))
 
 
 def voc_form(
-    name: str, folder: Path, note: str, *, train: Sequence[str], test: str, classes: Sequence[str] | None = None
+    name: str,
+    folder: Path,
+    note: str,
+    *,
+    train: Sequence[str],
+    test: str,
+    classes: Sequence[str] | None = None,
 ) -> Splits:
     """A set in PASCAL VOC's form, of one or several lists; see :func:`contrastlab.domains.detection.coco.read_voc`."""
-    place = folder / Path(test).parent
-    trained = coco.read_voc(folder, *train, classes=classes)
-    tested = coco.read_voc(place, Path(test).name, classes=classes)
-    return _splits(name, note, (trained, folder), (tested, place))
+    test_folder = folder / Path(test).parent
+    train_annotations = coco.read_voc(folder, *train, classes=classes)
+    test_annotations = coco.read_voc(test_folder, Path(test).name, classes=classes)
+    return _splits(name, note, (train_annotations, folder), (test_annotations, test_folder))
 
 
-_PERSON_AREA = 0.53  # of a person's box, as pycocotools' relatives have it where no area is annotated
+_PERSON_AREA = 0.53  # share of its box that a person covers; pycocotools' relatives take it where none is annotated
 
 
 def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
@@ -184,41 +251,52 @@ def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
     from scipy.io import loadmat
 
     joints = loadmat(str(folder / "joints.mat"))["joints"]
-    images, people = [], []
+    images = []
+    people = []
     for picture in sorted((folder / "images").glob("im*.jpg")):
         number = int(picture.stem[2:])
         width, height = decode(picture).size
-        x, y, visible = joints[:, :, number - 1].T
-        seen = (visible > 0) & (x >= 0) & (x < width) & (y >= 0) & (y < height)
-        if seen.sum() < 2:
+        person = _person(joints[:, :, number - 1].T, width, height)
+        if person is None:
             continue
-        # a person reaches beyond the joints
-        left, wide = _widened(x[seen].min(), x[seen].max(), width)
-        top, tall = _widened(y[seen].min(), y[seen].max(), height)
-        points = np.stack([x, y, 2.0 * seen], 1) * seen[:, None]
-        images.append({"id": number, "file_name": f"images/{picture.name}", "width": width, "height": height})
-        people.append(
-            {
-                "id": number,
-                "image_id": number,
-                "category_id": 1,
-                "bbox": [float(value) for value in (left, top, wide, tall)],
-                "area": float(_PERSON_AREA * wide * tall),
-                "keypoints": [float(value) for value in points.ravel()],
-            }
-        )
-    categories = [{"id": 1, "name": "person", "keypoints": list(coco.KEYPOINTS["joints"].names)}]
-    known = coco.parse({"images": images, "annotations": people, "categories": categories}, name)
-    test = list(known.images)[::5]
-    train = [image for image in known.images if image not in set(test)]
-    return _splits(name, note, (known.subset(train), folder), (known.subset(test), folder))
+        image = {"id": number, "file_name": f"images/{picture.name}", "width": width, "height": height}
+        images.append(image)
+        people.append({"id": number, "image_id": number, "category_id": 1, **person})
+    category = {"id": 1, "name": "person", "keypoints": list(coco.KEYPOINTS["joints"].names)}
+    raw = {"images": images, "annotations": people, "categories": [category]}
+    annotations = coco.parse(raw, name)
+    ids = list(annotations.images)
+    test_ids = ids[::5]
+    train_ids = [image_id for place, image_id in enumerate(ids) if place % 5 != 0]
+    train_part = (annotations.subset(train_ids), folder)
+    test_part = (annotations.subset(test_ids), folder)
+    return _splits(name, note, train_part, test_part)
+
+
+def _person(joints: Any, width: int, height: int) -> dict[str, Any] | None:
+    """Box, area and keypoints of ``joints`` ``[3, 14]`` (x, y, visibility); ``None`` if fewer than two are seen."""
+    x, y, visible = joints
+    is_inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    is_seen = (visible > 0) & is_inside
+    if is_seen.sum() < 2:
+        return None
+    # a person reaches beyond the joints
+    left, box_width = _widened(x[is_seen].min(), x[is_seen].max(), width)
+    top, box_height = _widened(y[is_seen].min(), y[is_seen].max(), height)
+    points = np.stack([x, y, 2.0 * is_seen], 1) * is_seen[:, None]
+    return {
+        "bbox": [float(left), float(top), float(box_width), float(box_height)],
+        "area": float(_PERSON_AREA * box_width * box_height),
+        "keypoints": [float(value) for value in points.ravel()],
+    }
 
 
 def _widened(low: float, high: float, side: int) -> tuple[float, float]:
     """Start and length of an extent that is a fifth longer, within a picture of ``side`` pixels."""
     margin = 0.1 * max(high - low, 1)
     start = max(low - margin, 0)
-    return start, min(high + margin, side) - start
+    end = min(high + margin, side)
+    return start, end - start
 
 
 # A user's own ---------------------------------------------------------------------------------------------------------
@@ -232,19 +310,36 @@ def load_own(name: str, location: str) -> Splits:
     in ``ImageSets/Main`` the lists ``trainval.txt`` or ``train.txt``, and ``test.txt`` or ``val.txt``.
     """
     folder = limits.own_path(name, location)
-    lists, parts = folder / "ImageSets" / "Main", []
+    lists = folder / "ImageSets" / "Main"
     if lists.is_dir():
-        for stems in (("trainval", "train"), ("test", "val")):
-            part = next((stem for stem in stems if (lists / f"{stem}.txt").exists()), stems[0])
-            parts.append((coco.read_voc(folder, part, rule="voc12"), folder))
-        return _splits(name, "the user's own, in PASCAL VOC's form", *parts)
-    for files in (["train.json"], ["test.json", "val.json"]):
-        places = [base / file for file in files for base in (folder, folder / "annotations")]
-        path = next((place for place in places if place.exists()), None)
-        if path is None:
-            wanted = " or ".join(map(str, places))
-            raise MissingDataError(f"{folder} is no set of annotated pictures: neither {wanted} nor {lists} exists")
-        known = coco.read_coco(path)
-        inner = [base for base in (folder / path.stem, folder / "images", folder) if base.is_dir()]
-        parts.append((known, next((base for base in inner if (base / _first_file(known)).exists()), inner[0])))
-    return _splits(name, "the user's own, in COCO's form", *parts)
+        train = _own_voc_part(folder, lists, ("trainval", "train"))
+        test = _own_voc_part(folder, lists, ("test", "val"))
+        return _splits(name, "the user's own, in PASCAL VOC's form", train, test)
+    train = _own_coco_part(folder, lists, ["train.json"])
+    test = _own_coco_part(folder, lists, ["test.json", "val.json"])
+    return _splits(name, "the user's own, in COCO's form", train, test)
+
+
+def _own_voc_part(folder: Path, lists: Path, names: tuple[str, str]) -> _Part:
+    """The part of the first of two lists that exists."""
+    present = [name for name in names if (lists / f"{name}.txt").exists()]
+    name = present[0] if present else names[0]
+    return coco.read_voc(folder, name, rule="voc12"), folder
+
+
+def _own_coco_part(folder: Path, lists: Path, file_names: list[str]) -> _Part:
+    """The part of the first JSON file that exists, and the folder where its first picture lies."""
+    places = []
+    for file_name in file_names:
+        places += [folder / file_name, folder / "annotations" / file_name]
+    present = [place for place in places if place.exists()]
+    if not present:
+        wanted = " or ".join(map(str, places))
+        raise MissingDataError(f"{folder} is no set of annotated pictures: neither {wanted} nor {lists} exists")
+    path = present[0]
+    annotations = coco.read_coco(path)
+    picture_folders = [base for base in (folder / path.stem, folder / "images", folder) if base.is_dir()]
+    for picture_folder in picture_folders:
+        if (picture_folder / _first_file(annotations)).exists():
+            return annotations, picture_folder
+    return annotations, picture_folders[0]

@@ -14,8 +14,11 @@ from contrastlab.pictures.task import Metric, Setting, Task, from_settings
 Compared = Literal["bbox", "segm", "keypoints"]
 
 _RULES = {
-    "coco": "COCO's", "lvis": "LVIS's, federated", "voc07": "VOC's at eleven recalls", "voc12": "VOC's whole area",
-}  # fmt: skip
+    "coco": "COCO's",
+    "lvis": "LVIS's, federated",
+    "voc07": "VOC's at eleven recalls",
+    "voc12": "VOC's whole area",
+}
 
 
 def _precision(name: str, label: str, absent: str = "") -> Metric:
@@ -23,8 +26,11 @@ def _precision(name: str, label: str, absent: str = "") -> Metric:
 
 
 def _precisions(stem: str, what: str) -> tuple[Metric, ...]:
-    levels = {"": "", "50": " at an overlap of 0.5", "75": " at an overlap of 0.75"}
-    return tuple(_precision(f"{stem}_ap{key}", f"{what} AP{text}") for key, text in levels.items())
+    return (
+        _precision(f"{stem}_ap", f"{what} AP"),
+        _precision(f"{stem}_ap50", f"{what} AP at an overlap of 0.5"),
+        _precision(f"{stem}_ap75", f"{what} AP at an overlap of 0.75"),
+    )
 
 
 @dataclass(frozen=True)
@@ -38,12 +44,18 @@ class Detection(Task):
     """Start of a metric's name to what is compared."""
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
-        train, most = setting.data.train, self.detector.train_pictures
+        train = setting.data.train
+        encoder = "frozen, batch-norm as constants"
+        if self.detector.trained:
+            encoder = "fine-tuned"
+        most = self.detector.train_pictures or len(train)
         return {
-            **self.detector.model_dump(mode="json"), "detector": f"torchvision's, for {self.name}",
-            "encoder": "fine-tuned" if self.detector.trained else "frozen, batch-norm as constants",
-            "scored_by": _RULES[train.annotations.rule], "train_pictures_used": min(most or len(train), len(train)),
-        }  # fmt: skip
+            **self.detector.model_dump(mode="json"),
+            "detector": f"torchvision's, for {self.name}",
+            "encoder": encoder,
+            "scored_by": _RULES[train.annotations.rule],
+            "train_pictures_used": min(most, len(train)),
+        }
 
 
 @dataclass(frozen=True)
@@ -56,10 +68,11 @@ class Boxes(Detection):
     metrics = (
         *_precisions("detection", "detection"),
         _precision(
-            "detection_coco_ap", "detection AP by COCO's rule",
+            "detection_coco_ap",
+            "detection AP by COCO's rule",
             absent="data that are not scored by VOC's rule have one detection AP",
         ),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -36,7 +37,8 @@ from contrastlab.views import Augmentation, Split, Views
 Kind = Literal["boxes", "masks", "keypoints"]
 C4Head = Literal["published", "new", "layer4"]
 STAGES = ("layer1", "layer2", "layer3", "layer4")
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_MEAN = (0.485, 0.456, 0.406)
+_STD = (0.229, 0.224, 0.225)
 
 
 def freeze_batch_norm(module: nn.Module) -> nn.Module:
@@ -55,7 +57,8 @@ def freeze_batch_norm(module: nn.Module) -> nn.Module:
 def residual_network(encoder: nn.Module) -> ResNet:
     """A copy of an encoder's backbone, which must have four stages."""
     backbone = encoder.backbone if isinstance(encoder, Encoder) else encoder
-    if not all(hasattr(backbone, stage) for stage in ("conv1", "bn1", "relu", "maxpool", *STAGES)):
+    parts = ("conv1", "bn1", "relu", "maxpool", *STAGES)
+    if not all(hasattr(backbone, part) for part in parts):
         kind = type(backbone).__name__
         raise NotApplicableError(f"a detector needs an encoder of four stages (a ResNet); this one is a {kind}")
     return copy.deepcopy(backbone)
@@ -63,22 +66,36 @@ def residual_network(encoder: nn.Module) -> ResNet:
 
 def stage_channels(network: ResNet, stage: str) -> int:
     """Channels of a stage's map."""
-    last = list(getattr(network, stage).modules())
-    return next(int(m.out_channels) for m in reversed(last) if isinstance(m, nn.Conv2d))
+    modules = getattr(network, stage).modules()
+    convolutions = [module for module in modules if isinstance(module, nn.Conv2d)]
+    return int(convolutions[-1].out_channels)
+
+
+def all_channels(networks: Sequence[ResNet], stage: str) -> int:
+    """Channels of a stage's maps of all networks, side by side."""
+    return sum(stage_channels(network, stage) for network in networks)
 
 
 class Stages(nn.Module):
     """Maps of some ``stages`` of one or two encoders, side by side; without ``trained`` no tensor changes."""
 
     def __init__(
-        self, networks: Sequence[ResNet], channels: Sequence[int], stages: Sequence[str], *, trained: bool,
+        self,
+        networks: Sequence[ResNet],
+        channels: Sequence[int],
+        stages: Sequence[str],
+        *,
+        trained: bool,
         batch_norm: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
-        self.channels, self.frozen = list(channels), not trained
+        self.channels = list(channels)
+        self.frozen = not trained
         names = {stage: str(k) for k, stage in enumerate(stages)}
-        parts = [IntermediateLayerGetter(network, names) for network in networks]
-        self.networks = nn.ModuleList(part if batch_norm else freeze_batch_norm(part) for part in parts)
+        parts: list[nn.Module] = [IntermediateLayerGetter(network, names) for network in networks]
+        if not batch_norm:
+            parts = [freeze_batch_norm(part) for part in parts]
+        self.networks = nn.ModuleList(parts)
         self.networks.requires_grad_(trained)
 
     def train(self, mode: bool = True) -> Stages:
@@ -86,9 +103,15 @@ class Stages(nn.Module):
 
     def forward(self, x: Tensor) -> OrderedDict[str, Tensor]:
         """Maps by number from 0, as torchvision names them: ``[B, sum of C, h, w]``."""
-        inputs = x.split(self.channels, 1)
-        each = [network(part) for network, part in zip(self.networks, inputs, strict=True)]
-        return each[0] if len(each) == 1 else OrderedDict((k, torch.cat([m[k] for m in each], 1)) for k in each[0])
+        shares = x.split(self.channels, 1)
+        by_network = [network(share) for network, share in zip(self.networks, shares, strict=True)]
+        if len(by_network) == 1:
+            return by_network[0]
+        side_by_side = OrderedDict()
+        for stage in by_network[0]:
+            maps = [stages[stage] for stages in by_network]
+            side_by_side[stage] = torch.cat(maps, 1)
+        return side_by_side
 
 
 class _Fifth(Bottleneck):  # type: ignore[misc]  # torchvision has no types
@@ -106,36 +129,62 @@ def fifth_stage(network: ResNet, how: C4Head = "published") -> nn.Module:
 
     That is ``published``; ``new`` copies nothing, and ``layer4`` is the network's own stage.
     """
-    own: nn.Module = network.layer4
-    if how == "layer4" or (how == "published" and isinstance(own[0], Bottleneck)):  # type: ignore[index]
-        return own
-    inputs, outputs = stage_channels(network, "layer3"), stage_channels(network, "layer4")
-    down = nn.Sequential(nn.Conv2d(inputs, outputs, 1, 2, bias=False), nn.BatchNorm2d(outputs))
-    made = nn.Sequential(_Fifth(inputs, outputs, 2, down), _Fifth(outputs, outputs), _Fifth(outputs, outputs))
-    for part in made.modules():
-        if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+    last_stage: Any = network.layer4
+    if how == "layer4":
+        return last_stage
+    if how == "published" and isinstance(last_stage[0], Bottleneck):
+        return last_stage
+    head = _new_fifth_stage(network)
     if how == "published":
-        agreeing = filled_by_loader(own, made)
-        made.load_state_dict({name: own.state_dict()[name] for name in agreeing}, strict=False)
-    return made
+        weights = last_stage.state_dict()
+        agreeing = {name: weights[name] for name in filled_by_loader(last_stage, head)}
+        head.load_state_dict(agreeing, strict=False)
+    return head
+
+
+def _new_fifth_stage(network: ResNet) -> nn.Module:
+    """Three bottlenecks with new weights, from the channels of the third stage to those of the last."""
+    inputs = stage_channels(network, "layer3")
+    outputs = stage_channels(network, "layer4")
+    shortcut = nn.Sequential(
+        nn.Conv2d(inputs, outputs, kernel_size=1, stride=2, bias=False),
+        nn.BatchNorm2d(outputs),
+    )
+    head = nn.Sequential(
+        _Fifth(inputs, outputs, stride=2, downsample=shortcut),
+        _Fifth(outputs, outputs),
+        _Fifth(outputs, outputs),
+    )
+    for module in head.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return head
 
 
 def filled_by_loader(own: nn.Module, head: nn.Module) -> tuple[str, ...]:
     """Names of a region head's tensors that agree in name and shape with those of a network's last stage."""
-    given = own.state_dict()
-    wanted = {name: t.shape for name, t in head.state_dict().items() if not name.endswith("num_batches_tracked")}
-    return tuple(name for name, shape in wanted.items() if name in given and given[name].shape == shape)
+    weights = own.state_dict()
+    names = []
+    for name, tensor in head.state_dict().items():
+        if name.endswith("num_batches_tracked") or name not in weights:
+            continue
+        if weights[name].shape == tensor.shape:
+            names.append(name)
+    return tuple(names)
 
 
-class _SideBySide(nn.Module):  # the last stages of several encoders, each on its share of the channels
+class _SideBySide(nn.Module):
+    """The last stages of several encoders, each on its share of the channels."""
+
     def __init__(self, stages: Sequence[nn.Module], channels: Sequence[int]) -> None:
         super().__init__()
-        self.parts, self.channels = nn.ModuleList(stages), list(channels)
+        self.parts = nn.ModuleList(stages)
+        self.channels = list(channels)
 
     def forward(self, x: Tensor) -> Tensor:
         shares = x.split(self.channels, 1)
-        return torch.cat([part(share) for part, share in zip(self.parts, shares, strict=True)], 1)
+        maps = [part(share) for part, share in zip(self.parts, shares, strict=True)]
+        return torch.cat(maps, 1)
 
 
 AS_THEY_ARE: Any = SimpleNamespace(plain=lambda batch: batch, normalise=lambda view: view)
@@ -150,7 +199,8 @@ class _Pictures(GeneralizedRCNNTransform):  # type: ignore[misc]  # torchvision 
 
     def __init__(self, shorter: Sequence[int], split: Split | None, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.shorter, self.split = list(shorter), split
+        self.shorter = list(shorter)
+        self.split = split
 
     def torch_choice(self, k: list[int]) -> int:
         return int(super().torch_choice(self.shorter))
@@ -158,13 +208,21 @@ class _Pictures(GeneralizedRCNNTransform):  # type: ignore[misc]  # torchvision 
     def normalize(self, image: Tensor) -> Tensor:
         if self.split is None:
             return super().normalize(image)
-        return torch.cat(self.split.plain(image[None], AS_THEY_ARE), 1)[0]
+        streams = self.split.plain(image[None], AS_THEY_ARE)
+        return torch.cat(streams, 1)[0]
 
 
-def _layout(
-    encoders: nn.ModuleList, settings: Detector, kind: Kind, classes: int, keypoints: int
-) -> tuple[nn.Module, nn.Module, int, dict[str, Any]]:
-    """Body and pyramid of the backbone, its channels, and the arguments of torchvision's detector that depend on it."""
+@dataclass(frozen=True)
+class _Layout:
+    """What of a detector depends on its backbone."""
+
+    body: nn.Module
+    pyramid: nn.Module
+    channels: int
+    arguments: dict[str, Any]  #: of torchvision's detector
+
+
+def _layout(encoders: nn.ModuleList, settings: Detector, kind: Kind, classes: int, keypoints: int) -> _Layout:
     networks = [residual_network(encoder) for encoder in encoders]
     inputs = [int(encoder.in_channels) for encoder in encoders]  # type: ignore[arg-type]
     if sum(inputs) != 3:
@@ -173,12 +231,12 @@ def _layout(
     if settings.backbone == "fpn":
         pyramid = _pyramid(networks, settings)
         arguments = _pyramid_arguments(settings, kind, classes, keypoints)
-        return stages(STAGES), pyramid, settings.channels, arguments
+        return _Layout(stages(STAGES), pyramid, settings.channels, arguments)
     if kind == "keypoints":
         raise NotApplicableError("Detectron2 has no keypoint detector on the third stage alone (C4): use the pyramid")
     arguments = _c4_arguments(networks, settings, kind, classes)  # before Stages lets go of the last stage
-    channels = sum(stage_channels(network, "layer3") for network in networks)
-    return stages(("layer3",)), nn.Identity(), channels, arguments
+    channels = all_channels(networks, "layer3")
+    return _Layout(stages(("layer3",)), nn.Identity(), channels, arguments)
 
 
 _RATIOS = (0.5, 1.0, 2.0)
@@ -187,15 +245,17 @@ _RATIOS = (0.5, 1.0, 2.0)
 
 def _pyramid(networks: Sequence[Any], settings: Detector) -> FeaturePyramidNetwork:
     """The pyramid on four stages, whose channels are those of all networks side by side."""
-    widths = [sum(stage_channels(network, stage) for network in networks) for stage in STAGES]
+    widths = [all_channels(networks, stage) for stage in STAGES]
     norm = nn.BatchNorm2d if settings.batch_norm else None
     return FeaturePyramidNetwork(widths, settings.channels, LastLevelMaxPool(), norm_layer=norm)
 
 
 def _pyramid_arguments(settings: Detector, kind: Kind, classes: int, keypoints: int) -> dict[str, Any]:
     roi = partial(MultiScaleRoIAlign, ["0", "1", "2", "3"], sampling_ratio=2)
+    anchor_sizes = tuple((size,) for size in settings.anchors)
+    ratios = (_RATIOS,) * 5
     arguments = {
-        "rpn_anchor_generator": AnchorGenerator(tuple((size,) for size in settings.anchors), (_RATIOS,) * 5),
+        "rpn_anchor_generator": AnchorGenerator(anchor_sizes, ratios),
         "box_roi_pool": roi(output_size=7),
         "box_head": TwoMLPHead(settings.channels * 49, settings.box_features),
         "box_predictor": FastRCNNPredictor(settings.box_features, classes),
@@ -222,8 +282,9 @@ def _c4_arguments(networks: Sequence[Any], settings: Detector, kind: Kind, class
     parts = [fifth_stage(network, settings.c4_head) for network in networks]
     if not settings.batch_norm:
         parts = [freeze_batch_norm(part) for part in parts]
-    fifth = _SideBySide(parts, [stage_channels(network, "layer3") for network in networks])
-    width = sum(stage_channels(network, "layer4") for network in networks)
+    inputs = [stage_channels(network, "layer3") for network in networks]
+    fifth = _SideBySide(parts, inputs)
+    width = all_channels(networks, "layer4")
     roi = partial(MultiScaleRoIAlign, ["0"], output_size=14, sampling_ratio=2)
     arguments = {
         "rpn_anchor_generator": AnchorGenerator((settings.anchors,), (_RATIOS,)),
@@ -241,30 +302,52 @@ def _c4_arguments(networks: Sequence[Any], settings: Detector, kind: Kind, class
 
 
 def build(
-    kind: Kind, encoders: nn.ModuleList, views: Views, augmentation: Augmentation, settings: Detector, *, classes: int,
+    kind: Kind,
+    encoders: nn.ModuleList,
+    views: Views,
+    augmentation: Augmentation,
+    settings: Detector,
+    *,
+    classes: int,
     keypoints: int = 0,
-) -> nn.Module:  # fmt: skip
+) -> nn.Module:
     """Torchvision's Faster, Mask or Keypoint R-CNN on copies of encoders; new weights from torch's own generator.
 
     Two encoders (luminance and chrominance) give their maps side by side, as in the linear task. Mean and deviation are
     those of the ``augmentation`` of pre-training unless ``settings`` have others. ``classes`` are without the
     background, ``keypoints`` those of an object.
     """
-    body, pyramid, channels, parts = _layout(encoders, settings, kind, classes + 1, keypoints)
-    backbone: Any = nn.Sequential(OrderedDict(body=body, fpn=pyramid))
-    backbone.out_channels = channels
-    mean, std = (
-        list(getattr(augmentation, name, usual)) if own is None else [value / 255 for value in own]
-        for name, usual, own in (("mean", _MEAN, settings.pixel_mean), ("std", _STD, settings.pixel_std))
+    layout = _layout(encoders, settings, kind, classes + 1, keypoints)
+    backbone: Any = nn.Sequential(OrderedDict(body=layout.body, fpn=layout.pyramid))
+    backbone.out_channels = layout.channels
+    mean = _from_zero_to_one(settings.pixel_mean, getattr(augmentation, "mean", _MEAN))
+    std = _from_zero_to_one(settings.pixel_std, getattr(augmentation, "std", _STD))
+    detector: nn.Module = _DETECTORS[kind](
+        backbone,
+        min_size=settings.test_shorter,
+        max_size=settings.longest,
+        image_mean=mean,
+        image_std=std,
+        rpn_pre_nms_top_n_train=settings.before_nms[0],
+        rpn_pre_nms_top_n_test=settings.before_nms[1],
+        rpn_post_nms_top_n_train=settings.proposals[0],
+        rpn_post_nms_top_n_test=settings.proposals[1],
+        rpn_batch_size_per_image=settings.anchor_sample,
+        box_batch_size_per_image=settings.region_sample,
+        box_score_thresh=settings.score_threshold,
+        box_detections_per_img=settings.detections,
+        **layout.arguments,
     )
-    made: nn.Module = {"boxes": FasterRCNN, "masks": MaskRCNN, "keypoints": KeypointRCNN}[kind](
-        backbone, min_size=settings.test_shorter, max_size=settings.longest,
-        image_mean=mean, image_std=std,
-        rpn_pre_nms_top_n_train=settings.before_nms[0], rpn_pre_nms_top_n_test=settings.before_nms[1],
-        rpn_post_nms_top_n_train=settings.proposals[0], rpn_post_nms_top_n_test=settings.proposals[1],
-        rpn_batch_size_per_image=settings.anchor_sample, box_batch_size_per_image=settings.region_sample,
-        box_score_thresh=settings.score_threshold, box_detections_per_img=settings.detections, **parts,
-    )  # fmt: skip
     split = views if isinstance(views, Split) else None
-    made.transform = _Pictures(settings.shorter, split, settings.test_shorter, settings.longest, mean, std)
-    return made
+    detector.transform = _Pictures(settings.shorter, split, settings.test_shorter, settings.longest, mean, std)
+    return detector
+
+
+_DETECTORS = {"boxes": FasterRCNN, "masks": MaskRCNN, "keypoints": KeypointRCNN}
+
+
+def _from_zero_to_one(pixel_values: Sequence[float] | None, otherwise: Sequence[float]) -> list[float]:
+    """Values of each channel: those of pixels from 0 to 255, divided by 255, or else others as they are."""
+    if pixel_values is None:
+        return list(otherwise)
+    return [value / 255 for value in pixel_values]

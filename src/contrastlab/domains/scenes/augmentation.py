@@ -33,26 +33,37 @@ class SceneAugmentation:
         if self.name == "none":
             return self.plain(batch)
         count, _, height, width = batch.shape
-        side = min(height, width)
-        check(1 <= self.size <= side, "size", self.size, f"1 to the scenes' shorter side, {side}")
+        shorter = min(height, width)
+        check(1 <= self.size <= shorter, "size", self.size, f"1 to the scenes' shorter side, {shorter}")
         draws = torch.rand(3, count, generator=rng, device=batch.device)
-        offsets = torch.arange(self.size, device=batch.device)
-        top, left = ((draws[i] * (side - self.size + 1)).long() for i, side in ((0, height), (1, width)))
-        flipped = draws[2] < FLIPS[self.name]
-        columns = torch.where(flipped[:, None], self.size - 1 - offsets, offsets) + left[:, None]
-        rows = top[:, None] + offsets
-        b = torch.arange(count, device=batch.device)[:, None, None]
-        patch = self.plain(batch.movedim(1, 3)[b, rows[:, :, None], columns[:, None]].movedim(3, 1))
+        top = (draws[0] * (height - self.size + 1)).long()
+        left = (draws[1] * (width - self.size + 1)).long()
+        is_flipped = draws[2] < FLIPS[self.name]
+        patch = self.plain(self._cut(batch, top, left, is_flipped))
+        sign = 1 - 2 * is_flipped.float()
         for name, where in slices(patch.shape[1]).items():
             if name in ("normal", "flow"):
-                patch[:, where.start] *= 1 - 2 * flipped.float()[:, None, None]
+                patch[:, where.start] *= sign[:, None, None]
         return patch
+
+    def _cut(self, batch: Tensor, top: Tensor, left: Tensor, is_flipped: Tensor) -> Tensor:
+        """``[B, C, size, size]`` of scenes ``[B, C, H, W]``, each from its corner on, its columns reversed or not."""
+        offsets = torch.arange(self.size, device=batch.device)
+        reversed_offsets = self.size - 1 - offsets
+        offsets_of_columns = torch.where(is_flipped[:, None], reversed_offsets, offsets)
+        scenes = torch.arange(len(batch), device=batch.device)[:, None, None]
+        rows = (top[:, None] + offsets)[:, :, None]
+        columns = (left[:, None] + offsets_of_columns)[:, None]
+        channels_last = batch.movedim(1, 3)
+        patch = channels_last[scenes, rows, columns]
+        return patch.movedim(3, 1)
 
     def plain(self, batch: Tensor) -> Tensor:
         """Whole scenes, float32 ``[B, C, H, W]``."""
-        out = batch.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-        out[:, slices(out.shape[1])["rgb"]] /= 255
-        return out
+        scenes = batch.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+        colours = slices(scenes.shape[1])["rgb"]
+        scenes[:, colours] /= 255
+        return scenes
 
     def normalise(self, view: Tensor) -> Tensor:
         """The view as it is: :class:`contrastlab.domains.scenes.views.Channels` knows the range of each channel."""

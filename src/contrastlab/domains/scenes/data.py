@@ -1,4 +1,4 @@
-"""Scenes with what is known of each pixel, in memory or read when they are used: CamVid, NYU-Depth-V2."""
+"""Scenes with classes, depth and normals of their pixels, in memory or in files: CamVid, NYU-Depth-V2."""
 
 from __future__ import annotations
 
@@ -33,21 +33,28 @@ class SceneSet(Items):
     shape: ClassVar[str] = "float16 of shape [N, C, H, W]"
 
     pixel_classes: tuple[str, ...]
-    #: what generated items are a function of; their fingerprint is then that of these words, which does not depend on
-    #: how a machine rounds a sine. Empty: the fingerprint is that of the numbers
+    #: How generated items are made, in words. Their fingerprint is then that of these words: it must not depend on how
+    #: a machine rounds a sine. Without words it is that of the numbers.
     origin: str = ""
 
     def _fits(self) -> bool:
-        return self.items.dtype == torch.float16 and self.items.ndim == 4 and bool(slices(self.channels))
+        if self.items.dtype != torch.float16 or self.items.ndim != 4:
+            return False
+        return bool(slices(self.channels))
 
     def _hashed(self) -> Iterator[str | Tensor]:
         yield self._form()
-        yield from (self.origin or self.items, self.labels)
+        yield self.origin or self.items
+        yield self.labels
 
     def subset(self, indices: Tensor) -> Self:
         """The scenes at ``indices`` (int64 ``[n]``), in that order."""
-        chosen = hashlib.sha256(indices.cpu().numpy().astype("<i8").data).hexdigest()[:16]
-        return replace(super().subset(indices), origin=self.origin and f"{self.origin}, scenes {chosen}")
+        subset = super().subset(indices)
+        if not self.origin:
+            return subset
+        numbers = indices.cpu().numpy().astype("<i8")
+        digest = hashlib.sha256(numbers.data).hexdigest()[:16]
+        return replace(subset, origin=f"{self.origin}, scenes {digest}")
 
 
 def camvid(name: str, folder: Path, note: str, *, classes: Sequence[str]) -> Splits:
@@ -55,25 +62,35 @@ def camvid(name: str, folder: Path, note: str, *, classes: Sequence[str]) -> Spl
 
     The number of a mask behind those of ``classes``, 11, is void.
     """
-    train, test = (_camvid(name, folder / f"{part}.parquet", tuple(classes)) for part in ("train", "test"))
+    train = _camvid(name, folder / "train.parquet", tuple(classes))
+    test = _camvid(name, folder / "test.parquet", tuple(classes))
     return Splits.of(name, train, test, note)
 
 
 def _camvid(name: str, path: Path, pixel_classes: tuple[str, ...]) -> SceneSet:
-    scenes, void = [], len(pixel_classes)
+    scenes = []
     for picture, mask in zip(*columns(path, "image", "mask"), strict=True):
         rgb = np.asarray(decode(picture["bytes"], str(path)).convert("RGB"))
-        with opened(mask["bytes"], str(path)) as image:  # of a palette, the numbers are the classes
-            classes = np.asarray(image).astype(np.int16)
-        if classes.shape != rgb.shape[:2] or int(classes.max()) > void:
-            raise CorruptFileError(
-                f"{path}: a mask of shape {classes.shape} with values to {int(classes.max())} beside a picture of"
-                f" {rgb.shape[:2]}; accepted are masks of the same size with 0 to {void}"
-            )
-        classes[classes == void] = -1
-        scenes.append(np.concatenate([rgb.transpose(2, 0, 1), classes[None]]).astype(np.float16))
+        classes = _mask(mask["bytes"], path, rgb.shape[:2], void=len(pixel_classes))
+        packed = np.concatenate([rgb.transpose(2, 0, 1), classes[None]])
+        scenes.append(packed.astype(np.float16))
+    items = torch.from_numpy(np.stack(scenes))
     labels = torch.zeros(len(scenes), dtype=torch.int64)
-    return SceneSet(name, torch.from_numpy(np.stack(scenes)), labels, ("street",), pixel_classes)
+    return SceneSet(name, items, labels, ("street",), pixel_classes)
+
+
+def _mask(content: bytes, path: Path, shape: tuple[int, ...], void: int) -> NDArray[np.int16]:
+    """Classes of the pixels of a picture, of height and width ``shape``; -1 for void."""
+    with opened(content, str(path)) as image:  # of a palette, the numbers are the classes
+        classes = np.asarray(image).astype(np.int16)
+    largest = int(classes.max())
+    if classes.shape != shape or largest > void:
+        raise CorruptFileError(
+            f"{path}: a mask of shape {classes.shape} with values to {largest} beside a picture of"
+            f" {shape}; accepted are masks of the same size with 0 to {void}"
+        )
+    classes[classes == void] = -1
+    return classes
 
 
 NYU_FILE = "nyu_depth_v2_labeled.mat"
@@ -103,18 +120,25 @@ class StreamedScenes(ItemSet):
     table: tuple[int, ...] = ()  #: the file's class of a pixel, from 1, to ours, from 1; empty if they are the same
 
     def __getitem__(self, index: int) -> Tensor:
-        number, parts = int(self.indices[index]), ("images", "depths", "labels")
-        with import_extra("h5py", "scenes").File(self.path, "r") as file:  # MATLAB's order is column by column
-            rgb, depth, label = (np.asarray(file[part][number]).swapaxes(-1, -2) for part in parts)
-        classes = label.astype(np.int64)
+        number = int(self.indices[index])
+        with import_extra("h5py", "scenes").File(self.path, "r") as file:
+            rgb = _frame(file, "images", number)
+            depth = _frame(file, "depths", number)
+            classes = _frame(file, "labels", number).astype(np.int64)
         if self.table:
             classes = np.array([0, *self.table])[classes]
         depth = np.where(depth > 0, depth, np.nan).astype(np.float32)
-        packed = [rgb, (classes - 1)[None], depth[None], normals(depth, *NYU_INTRINSICS)]
-        return torch.from_numpy(np.concatenate(packed).astype(np.float16))
+        parts = [rgb, (classes - 1)[None], depth[None], normals(depth, *NYU_INTRINSICS)]
+        packed = np.concatenate(parts).astype(np.float16)
+        return torch.from_numpy(packed)
 
     def _form(self) -> str:
         return f"{self.path.name} {self.path.stat().st_size} {self.pixel_classes}"
+
+
+def _frame(file: Any, part: str, number: int) -> NDArray[Any]:
+    """A frame's part, ``[…, H, W]``; MATLAB's order is column by column."""
+    return np.asarray(file[part][number]).swapaxes(-1, -2)
 
 
 def nyu(name: str, folder: Path, note: str) -> Splits:
@@ -123,31 +147,55 @@ def nyu(name: str, folder: Path, note: str) -> Splits:
     Depth is what they filled in (``depths``), normals are computed from it. Train and test are those of their
     ``splits.mat``. With ``classMapping40.mat`` (Gupta et al.) beside it there are 40 classes of pixels, otherwise 894.
     """
-    h5py, path, mapping = import_extra("h5py", "scenes"), folder / NYU_FILE, folder / "classMapping40.mat"
+    path = folder / NYU_FILE
+    kinds, pixel_classes = _read_words(path)
     from scipy.io import loadmat
 
-    with h5py.File(path, "r") as file:
-        kinds, pixel_classes = _strings(file, "sceneTypes"), _strings(file, "names")
-        for field, last in (("depths", (640, 480)), ("labels", (640, 480)), ("images", (3, 640, 480))):
-            if file[field].shape != (len(kinds), *last):
-                raise CorruptFileError(f"{path}: {field} has the shape {file[field].shape}, not {(len(kinds), *last)}")
     table: tuple[int, ...] = ()
+    mapping = folder / "classMapping40.mat"
     if mapping.exists():
         forty = loadmat(mapping, squeeze_me=True)
-        table, pixel_classes = tuple(forty["mapClass"].tolist()), tuple(map(str, forty["className"]))
+        table = tuple(forty["mapClass"].tolist())
+        pixel_classes = tuple(map(str, forty["className"]))
     classes = tuple(sorted(set(kinds)))
-    labels, numbers = torch.tensor([classes.index(kind) for kind in kinds]), loadmat(folder / "splits.mat")
-    train, test = (
-        StreamedScenes(f"{name}/{part}", path, chosen, labels[chosen], classes, pixel_classes, table)
-        for part in ("train", "test")
-        for chosen in [torch.from_numpy(numbers[f"{part}Ndxs"].ravel().astype(np.int64) - 1)]
-    )
-    return Splits.of(name, train, test, note.format(train=len(train), test=len(test), classes=len(pixel_classes)))
+    labels = torch.tensor([classes.index(kind) for kind in kinds])
+    numbers = loadmat(folder / "splits.mat")
+
+    def scenes(part: str) -> StreamedScenes:
+        counted_from_1 = numbers[f"{part}Ndxs"].ravel().astype(np.int64)
+        indices = torch.from_numpy(counted_from_1 - 1)
+        return StreamedScenes(f"{name}/{part}", path, indices, labels[indices], classes, pixel_classes, table)
+
+    train = scenes("train")
+    test = scenes("test")
+    note = note.format(train=len(train), test=len(test), classes=len(pixel_classes))
+    return Splits.of(name, train, test, note)
+
+
+def _read_words(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The kind of each scene and the names of pixels' classes, from the authors' file, whose shapes are looked at."""
+    h5py = import_extra("h5py", "scenes")
+    with h5py.File(path, "r") as file:
+        kinds = _strings(file, "sceneTypes")
+        pixel_classes = _strings(file, "names")
+        shapes = {
+            "depths": (len(kinds), 640, 480),
+            "labels": (len(kinds), 640, 480),
+            "images": (len(kinds), 3, 640, 480),
+        }
+        for field, shape in shapes.items():
+            if file[field].shape != shape:
+                raise CorruptFileError(f"{path}: {field} has the shape {file[field].shape}, not {shape}")
+    return kinds, pixel_classes
 
 
 def _strings(file: Any, name: str) -> tuple[str, ...]:
     """A MATLAB cell array of strings."""
-    return tuple("".join(chr(c) for c in np.asarray(file[ref]).ravel()) for ref in np.asarray(file[name]).ravel())
+    strings = []
+    for reference in np.asarray(file[name]).ravel():
+        codes = np.asarray(file[reference]).ravel()
+        strings.append("".join(chr(code) for code in codes))
+    return tuple(strings)
 
 
 def normals(depth: NDArray[Any], fx: float, fy: float, cx: float, cy: float) -> NDArray[np.float32]:
@@ -159,12 +207,17 @@ def normals(depth: NDArray[Any], fx: float, fy: float, cx: float, cy: float) -> 
     neighbour is missing.
     """
     height, width = depth.shape
-    x, y = np.meshgrid((np.arange(width) - cx) / fx, (np.arange(height) - cy) / fy)
+    columns = (np.arange(width) - cx) / fx
+    rows = (np.arange(height) - cy) / fy
+    x, y = np.meshgrid(columns, rows)
     points = np.stack([x * depth, y * depth, depth]).astype(np.float64)
     padded = np.pad(points, ((0, 0), (2, 2), (2, 2)), constant_values=np.nan)
-    across = padded[:, 2:-2, 4:] - padded[:, 2:-2, :-4]
-    down = padded[:, 4:, 2:-2] - padded[:, :-4, 2:-2]
-    normal = np.where(np.isfinite(depth), np.cross(down, across, axis=0), np.nan)
+    same_rows = padded[:, 2:-2]
+    same_columns = padded[:, :, 2:-2]
+    across = same_rows[:, :, 4:] - same_rows[:, :, :-4]
+    down = same_columns[:, 4:] - same_columns[:, :-4]
+    normal = np.cross(down, across, axis=0)
+    normal = np.where(np.isfinite(depth), normal, np.nan)
     with np.errstate(invalid="ignore"):
-        out: NDArray[np.float32] = (normal / np.linalg.norm(normal, axis=0)).astype(np.float32)
-    return out
+        unit = normal / np.linalg.norm(normal, axis=0)
+    return np.asarray(unit.astype(np.float32))

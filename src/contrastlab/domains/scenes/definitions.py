@@ -32,8 +32,10 @@ class OneView(Task):
     @classmethod
     def of(cls, settings: parts.Settings) -> OneView:
         """The probe of ``settings``; what decides a decoder alone leaves no trace."""
-        own = settings.segmentation if settings.segmentation.end_to_end else parts.SegmentationProbe()
-        return cls(settings.linear, own, settings.test_images)
+        training = parts.SegmentationProbe()
+        if settings.segmentation.end_to_end:
+            training = settings.segmentation
+        return cls(settings.linear, training, settings.test_images)
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
         if not self.training.end_to_end:
@@ -57,9 +59,16 @@ class Segmentation(Task):
     scorer = "contrastlab.domains.scenes.task:score"
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
-        how = {"encoder": "trained with the decoder, from its start"} if self.probe.end_to_end else FROZEN
-        counted = "over the classes that occur in the test part, void left out"
-        return {**self.probe.model_dump(mode="json"), **how, "view": self.view, "mIoU": counted, **LAST}
+        encoder = FROZEN
+        if self.probe.end_to_end:
+            encoder = {"encoder": "trained with the decoder, from its start"}
+        return {
+            **self.probe.model_dump(mode="json"),
+            **encoder,
+            "view": self.view,
+            "mIoU": "over the classes that occur in the test part, void left out",
+            **LAST,
+        }
 
 
 def _metrics(view: str) -> tuple[Metric, Metric]:

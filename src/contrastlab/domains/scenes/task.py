@@ -32,14 +32,24 @@ def confusion(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
 
     Both are int64 ``[N, …]`` from 0 to ``classes − 1``; where the truth is −1 (void), nothing is counted.
     """
-    for name, values, low in (("predicted", predicted, 0), ("truth", truth, VOID)):
-        if values.numel() and not low <= int(values.min()) <= int(values.max()) < classes:
-            raise reject(name, (int(values.min()), int(values.max())), f"classes from {low} to {classes - 1}")
-    count, cells = len(truth), classes * classes + 1  # the last cell is void
+    _check_classes("predicted", predicted, 0, classes)
+    _check_classes("truth", truth, VOID, classes)
+    count = len(truth)
+    cells = classes * classes + 1  # of a picture; the last one is void
     cell = torch.where(truth == VOID, cells - 1, truth * classes + predicted).flatten(1)
-    row = torch.arange(count, device=truth.device)[:, None] * cells
-    counts = (row + cell).flatten().bincount(minlength=count * cells)
-    return counts.view(count, cells)[:, :-1].view(count, classes, classes)
+    first_cell = torch.arange(count, device=truth.device)[:, None] * cells
+    counts = (first_cell + cell).flatten().bincount(minlength=count * cells)
+    without_void = counts.view(count, cells)[:, :-1]
+    return without_void.view(count, classes, classes)
+
+
+def _check_classes(name: str, values: Tensor, least: int, classes: int) -> None:
+    if not values.numel():
+        return
+    low = int(values.min())
+    high = int(values.max())
+    if low < least or high >= classes:
+        raise reject(name, (low, high), f"classes from {least} to {classes - 1}")
 
 
 def mean_iou(counts: Tensor) -> float:
@@ -47,17 +57,20 @@ def mean_iou(counts: Tensor) -> float:
 
     A class that is neither there nor predicted is left out; one that is only predicted, or always missed, counts 0.
     """
-    hit = counts.diagonal().double()
+    intersection = counts.diagonal().double()
     union = counts.sum(0) + counts.sum(1) - counts.diagonal()
     check(union.any(), "counts", 0, "at least one pixel that is not void")
-    return 100 * float((hit[union > 0] / union[union > 0]).mean())
+    occurs = union > 0
+    shares = intersection[occurs] / union[occurs]
+    return 100 * float(shares.mean())
 
 
 def pixel_accuracy(counts: Tensor) -> float:
     """Percent of the pixels that got their class, void not counted; of counts as for :func:`mean_iou`."""
     total = int(counts.sum())
     check(total, "counts", 0, "at least one pixel that is not void")
-    return 100 * int(counts.diagonal().sum()) / total
+    right = int(counts.diagonal().sum())
+    return 100 * right / total
 
 
 class Segmenter(nn.Module):
@@ -74,7 +87,8 @@ class Segmenter(nn.Module):
 
     def forward(self, view: Tensor) -> Tensor:
         """Scores ``[B, classes, H, W]`` of a view ``[B, c, H, W]``."""
-        with nullcontext() if self.trains_encoder else frozen(self.encoder):
+        context = nullcontext() if self.trains_encoder else frozen(self.encoder)
+        with context:
             maps = self.encoder.stages(view)  # type: ignore[operator]
         return self.decoder(maps, view.shape[2:]).float()
 
@@ -83,34 +97,44 @@ def stream_of(encoders: nn.ModuleList, setting: Setting, view: str) -> nn.Module
     """The encoder of a view, if the recipe has that view."""
     if view not in setting.views.streams:
         raise NotApplicableError(f"{setting.views!r} has no encoder of {view!r}")
-    return encoders[setting.views.streams.index(view)]
+    number = setting.views.streams.index(view)
+    return encoders[number]
 
 
 def segment(encoder: nn.Module, view: str, setting: Setting, probe: SegmentationProbe) -> Segmenter:
     """A decoder fitted on patches of labelled scenes, on an encoder that is frozen or, end to end, trained as well."""
-    train, part = setting.data.train, Channels((view,))
+    train = setting.data.train
+    channels = Channels((view,))
     with fixed(setting.seed):
-        model = Segmenter(encoder, _classes(train), probe.width, probe.end_to_end).to(setting.device)
-    model.train()
+        model = Segmenter(encoder, _classes(train), probe.width, probe.end_to_end)
+    model.to(setting.device).train()
 
     def losses(index: Tensor, items: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
         patch = setting.augmentation.random(items, draws)
-        return {"decoder": F.cross_entropy(model(part.read(patch)[0]), labels(patch), ignore_index=VOID)}
+        (read,) = channels.read(patch)
+        return {"decoder": F.cross_entropy(model(read), labels(patch), ignore_index=VOID)}
 
-    fits = {"decoder": Fitting.adam(model if probe.end_to_end else model.decoder, probe)}
-    chosen = subset_order(train.labels, probe.train_scenes, setting.seed)
-    fit(losses, fits, setting, chosen, probe, f"decoder of {view}")
+    trained: nn.Module = model.decoder
+    if probe.end_to_end:
+        trained = model
+    fits = {"decoder": Fitting.adam(trained, probe)}
+    order = subset_order(train.labels, probe.train_scenes, setting.seed)
+    fit(losses, fits, setting, order, probe, f"decoder of {view}")
     return model.eval()
 
 
 @torch.no_grad()
 def predict(model: Segmenter, view: str, setting: Setting, source: ItemSet) -> tuple[Tensor, Tensor]:
     """Predicted and true classes ``[N, H, W]`` of whole scenes."""
-    part, predicted, truth = Channels((view,)), [], []
-    for _, items in batches(source, torch.arange(len(source)), 25, setting.device, drop_last=False):
-        whole = setting.augmentation.plain(items)
-        predicted.append(model(part.read(whole)[0]).argmax(1).cpu())
-        truth.append(labels(whole).cpu())
+    channels = Channels((view,))
+    every = torch.arange(len(source))
+    predicted = []
+    truth = []
+    for _, items in batches(source, every, 25, setting.device, drop_last=False):
+        scenes = setting.augmentation.plain(items)
+        (read,) = channels.read(scenes)
+        predicted.append(model(read).argmax(1).cpu())
+        truth.append(labels(scenes).cpu())
     return torch.cat(predicted), torch.cat(truth)
 
 
@@ -126,44 +150,60 @@ def score(task: Segmentation, encoders: nn.ModuleList, setting: Setting) -> dict
     encoder = stream_of(encoders, setting, task.view)
     test = take(setting.data.test, task.test_images)
     model = segment(encoder, task.view, setting, task.probe)
-    counts = confusion(*predict(model, task.view, setting, test), _classes(test))
+    predicted, truth = predict(model, task.view, setting, test)
+    counts = confusion(predicted, truth, _classes(test))
 
     def both(rows: Tensor) -> tuple[float, float]:
         total = counts[rows].sum(0)
         return mean_iou(total), pixel_accuracy(total)
 
-    found = zip(task.metrics, *bootstrap(both, len(counts), seed=setting.seed), strict=True)
-    return {metric.name: Measured(value, len(counts), half) for metric, value, half in found}
+    values, half_widths = bootstrap(both, len(counts), seed=setting.seed)
+    measured = {}
+    for metric, value, half_width in zip(task.metrics, values, half_widths, strict=True):
+        measured[metric.name] = Measured(value, len(counts), half_width)
+    return measured
 
 
 def score_one_view(task: OneView, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
     """``linear_L``, percent of test items."""
-    encoder, setting = stream_of(encoders, setting, task.view), replace(setting, views=Channels((task.view,)))
-    setting.views.channels(setting.data.test.channels)
+    encoder = stream_of(encoders, setting, task.view)
+    channels = Channels((task.view,))
+    channels.channels(setting.data.test.channels)  # refused where the items lack them
+    setting = replace(setting, views=channels)
     if task.training.end_to_end:
         return {"linear_L": Measured.share(_end_to_end(task, encoder, setting))}
-    return {"linear_L": Linear(task.probe, task.test_images).score(nn.ModuleList([encoder]), setting)["linear"]}
+    linear = Linear(task.probe, task.test_images).score(nn.ModuleList([encoder]), setting)
+    return {"linear_L": linear["linear"]}
 
 
 def _end_to_end(task: OneView, encoder: nn.Module, setting: Setting) -> Tensor:
     """Which test items are right, boolean ``[N]``, by a copy of the encoder that is trained with the classifier."""
-    train, test, how = setting.data.train, take(setting.data.test, task.test_images), task.training
+    train = setting.data.train
+    test = take(setting.data.test, task.test_images)
     with fixed(setting.seed):
         model: Any = copy.deepcopy(encoder).to(setting.device)
         classifier = nn.Linear(model.feature_dim, len(train.classes)).to(setting.device)
-    known = train.labels.to(setting.device)
+    train_labels = train.labels.to(setting.device)
     model.train()
 
     def losses(index: Tensor, items: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
         (view,) = setting.views.make(items, setting.augmentation, draws)
-        return {"classifier": F.cross_entropy(classifier(model.features(view)), known[index])}
+        scores = classifier(model.features(view))
+        return {"classifier": F.cross_entropy(scores, train_labels[index])}
 
-    fits = {"classifier": Fitting.adam(nn.ModuleList([model.backbone, classifier]), how)}
-    chosen = subset_order(train.labels, task.probe.train_images, setting.seed)
-    fit(losses, fits, setting, chosen, how, f"classifier of {task.view}")
+    trained = nn.ModuleList([model.backbone, classifier])
+    fits = {"classifier": Fitting.adam(trained, task.training)}
+    order = subset_order(train.labels, task.probe.train_images, setting.seed)
+    fit(losses, fits, setting, order, task.training, f"classifier of {task.view}")
     rows, truth = encode(
-        nn.ModuleList([model]), setting.views, setting.augmentation, test, kind="pooled", batch_size=256,
+        nn.ModuleList([model]),
+        setting.views,
+        setting.augmentation,
+        test,
+        kind="pooled",
+        batch_size=256,
         device=setting.device,
-    )  # fmt: skip
+    )
     with torch.no_grad():
-        return correct(torch.cat([classifier(part) for part in rows.split(256)]), truth)
+        scores = torch.cat([classifier(part) for part in rows.split(256)])
+    return correct(scores, truth)

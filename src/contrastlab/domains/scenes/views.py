@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate, permutations
+from itertools import permutations
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from contrastlab.views import colour
 from contrastlab.views.base import Augmentation, Views, random_views
 
 LAYOUT: Mapping[str, int] = MappingProxyType({"rgb": 3, "label": 1, "depth": 1, "normal": 3, "flow": 2})
-"""What a pixel of a scene is packed from, in this order, and how many numbers each is.
+"""The parts of a pixel of a scene, in this order, and how many numbers each has.
 
 ``rgb`` in [0, 1]; ``label`` a class from 0, -1 for void; ``depth`` along the camera's axis in metres; ``normal`` a unit
 vector in the camera's axes (right, down, forward); ``flow`` to the next frame in pixels (right, down). Depth and
@@ -29,15 +29,23 @@ normals are NaN where they are missing. A set has the first of these.
 CODE = 16
 """Numbers that a class is predicted as."""
 
-_NEAR, _FAR = 0.7, 10.0
+_NEAR = 0.7  # metres, the range of the sensor
+_FAR = 10.0
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def slices(packed: int) -> dict[str, slice]:
     """Where each part of a scene of ``packed`` numbers a pixel lies; no other number of first parts is accepted."""
-    ends = dict(zip(LAYOUT, accumulate(LAYOUT.values()), strict=True))
-    errors.check(packed in ends.values(), "channels", packed, "the size of the first parts of " + ", ".join(LAYOUT))
-    return {name: slice(end - LAYOUT[name], end) for name, end in ends.items() if end <= packed}
+    parts: dict[str, slice] = {}
+    end = 0
+    for name, size in LAYOUT.items():
+        if end < packed:
+            parts[name] = slice(end, end + size)
+            end += size
+    errors.check(
+        packed > 0 and end == packed, "channels", packed, f"the size of the first parts of {', '.join(LAYOUT)}"
+    )
+    return parts
 
 
 def labels(packed: Tensor) -> Tensor:
@@ -45,7 +53,8 @@ def labels(packed: Tensor) -> Tensor:
     where = slices(packed.shape[1])
     if "label" not in where:
         raise errors.NotApplicableError("these pictures have no classes of pixels")
-    return packed[:, where["label"]][:, 0].round().long()
+    part = packed[:, where["label"]]
+    return part[:, 0].round().long()
 
 
 def _lab(part: Tensor) -> Tensor:
@@ -55,7 +64,8 @@ def _lab(part: Tensor) -> Tensor:
 
 def _depth(part: Tensor) -> Tensor:
     # its logarithm, so that the range of the sensor, 0.7 to 10 m, fills [-1, 1]
-    middle, half = (math.log(_FAR) + math.log(_NEAR)) / 2, (math.log(_FAR) - math.log(_NEAR)) / 2
+    middle = (math.log(_FAR) + math.log(_NEAR)) / 2
+    half = (math.log(_FAR) - math.log(_NEAR)) / 2
     return (part.clamp(min=1e-3).log() - middle) / half
 
 
@@ -65,24 +75,36 @@ def _label(part: Tensor) -> Tensor:
 
 
 def _code(part: Tensor) -> Tensor:
-    # a squared error between numbers would call classes alike that happen to be neighbours. These unit vectors are the
-    # same for ever; up to CODE classes they are orthogonal, and the error is the Brier score. Void is NaN
-    drawn = torch.randn(2048, CODE, generator=torch.Generator().manual_seed(0))
-    drawn[:CODE] = torch.linalg.qr(drawn[:CODE])[0]
-    table = torch.cat([F.normalize(drawn, dim=1), torch.full((1, CODE), math.nan)]).to(part.device)
-    return table[part[:, 0].round().long()].movedim(3, 1)
+    # A squared error between numbers would call classes alike that happen to be neighbours. These unit vectors are the
+    # same for ever; up to CODE classes they are orthogonal, and the error is the Brier score. Void is NaN.
+    vectors = torch.randn(2048, CODE, generator=torch.Generator().manual_seed(0))
+    orthogonal, _ = torch.linalg.qr(vectors[:CODE])
+    vectors[:CODE] = orthogonal
+    void = torch.full((1, CODE), math.nan)
+    table = torch.cat([F.normalize(vectors, dim=1), void]).to(part.device)
+    classes = part[:, 0].round().long()  # -1, void, is the last row
+    return table[classes].movedim(3, 1)
 
 
-CHANNELS: Mapping[str, tuple[str, int, Callable[[Tensor], Tensor]]] = MappingProxyType(
+@dataclass(frozen=True)
+class Channel:
+    """A view that is channels of a scene."""
+
+    part: str  #: of :data:`LAYOUT`, from which it is read
+    size: int  #: input channels of its encoder (CMC, Table 12)
+    read: Callable[[Tensor], Tensor]
+
+
+CHANNELS: Mapping[str, Channel] = MappingProxyType(
     {
-        "L": ("rgb", 1, lambda part: _lab(part)[:, :1]),
-        "ab": ("rgb", 2, lambda part: _lab(part)[:, 1:]),
-        "depth": ("depth", 1, _depth),
-        "normal": ("normal", 3, lambda part: part),
-        "label": ("label", 1, _label),
+        "L": Channel("rgb", 1, lambda part: _lab(part)[:, :1]),
+        "ab": Channel("rgb", 2, lambda part: _lab(part)[:, 1:]),
+        "depth": Channel("depth", 1, _depth),
+        "normal": Channel("normal", 3, lambda part: part),
+        "label": Channel("label", 1, _label),
     }
 )
-"""Name of a view to what it is read from, the input channels of its encoder (CMC, Table 12), and how it is read."""
+"""Name of a view to its channels."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +128,11 @@ class Channels(Views):
     targets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for field, given in (("names", self.names), ("targets", self.targets)):
-            errors.check(isinstance(given, list | tuple), field, given, "a tuple of names, such as ('L', 'ab')")
-            object.__setattr__(self, field, tuple(given))
-        errors.check(self.names, "names", self.names, "at least one of " + ", ".join(CHANNELS))
+        for field in ("names", "targets"):
+            names = getattr(self, field)
+            errors.check(isinstance(names, list | tuple), field, names, "a tuple of names, such as ('L', 'ab')")
+            object.__setattr__(self, field, tuple(names))
+        errors.check(self.names, "names", self.names, f"at least one of {', '.join(CHANNELS)}")
         every = (*self.names, *self.targets)
         for name in every:
             errors.check_name("channel", name, CHANNELS)
@@ -118,7 +141,9 @@ class Channels(Views):
 
     @property
     def offers(self) -> frozenset[str]:
-        return frozenset({choices.TARGETS} if self.targets else ())
+        if self.targets:
+            return frozenset({choices.TARGETS})
+        return frozenset()
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -129,13 +154,17 @@ class Channels(Views):
         """Ordered (query, key): both directions of every edge of the graph; a single view against itself."""
         if len(self.names) == 1:
             return ((0, 0),)
-        every = permutations(range(len(self.names)), 2)
-        return tuple(pair for pair in every if self.graph == "full" or 0 in pair)
+        every = tuple(permutations(range(len(self.names)), 2))
+        if self.graph == "full":
+            return every
+        return tuple(pair for pair in every if 0 in pair)
 
     @property
     def target_channels(self) -> tuple[int, ...]:
         """Numbers of a pixel of each target."""
-        return tuple(CODE if name == "label" else CHANNELS[name][1] for name in self.targets)
+        sizes = {name: channel.size for name, channel in CHANNELS.items()}
+        sizes["label"] = CODE
+        return tuple(sizes[name] for name in self.targets)
 
     def single(self) -> Channels:
         return Channels(self.names, self.graph)
@@ -146,10 +175,10 @@ class Channels(Views):
             raise errors.NotApplicableError(f"{self!r} needs scenes or colour pictures; grey pictures have one channel")
         available = slices(image_channels)
         for name in (*self.names, *self.targets):
-            if CHANNELS[name][0] not in available:
+            if CHANNELS[name].part not in available:
                 parts = ", ".join(available)
                 raise errors.NotApplicableError(f"{self!r} needs the channel {name!r}; these items have {parts}")
-        return tuple(CHANNELS[name][1] for name in self.names)
+        return tuple(CHANNELS[name].size for name in self.names)
 
     def read(self, packed: Tensor) -> tuple[Tensor, ...]:
         """The views and then the targets of crops ``[B, C, H, W]``, packed as :data:`LAYOUT` has it, RGB in [0, 1].
@@ -158,10 +187,16 @@ class Channels(Views):
         """
         self.channels(packed.shape[1])
         where = slices(packed.shape[1])
-        parts = {name: packed[:, where[CHANNELS[name][0]]] for name in (*self.names, *self.targets)}
-        views = [CHANNELS[name][2](parts[name]).nan_to_num(0.0) for name in self.names]
-        targets = [(_code if name == "label" else CHANNELS[name][2])(parts[name]) for name in self.targets]
-        return tuple(each.contiguous() for each in (*views, *targets))
+        tensors = []
+        for name in self.names:
+            channel = CHANNELS[name]
+            view = channel.read(packed[:, where[channel.part]])
+            tensors.append(view.nan_to_num(0.0))
+        for name in self.targets:
+            channel = CHANNELS[name]
+            read = _code if name == "label" else channel.read
+            tensors.append(read(packed[:, where[channel.part]]))
+        return tuple(tensor.contiguous() for tensor in tensors)
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """One tensor ``[B, c, size, size]`` for each view, then for each target, of one random crop."""
@@ -173,12 +208,23 @@ class Channels(Views):
 
     @property
     def latex(self) -> str:
-        given, targets = (
-            ",".join(name if len(name) < 3 else rf"\text{{{name}}}" for name in names)
-            for names in (self.names, self.targets)
-        )
-        if targets:
-            return rf"{given}\text{{ predicts }}{targets}\text{{ of }}t(x),\quad t\sim\mathcal T"
-        graph = "i\\ne j" if self.graph == "full" else rf"i=1\text{{ or }}j=1\text{{ of }}{len(self.names)}"
-        pairs = "i=j=1" if len(self.names) == 1 else graph
-        return rf"(v_1,\dots)=({given})(t(x)),\quad t\sim\mathcal T;\quad \sum_{{i,j}}\mathcal L(v_i,v_j),\ {pairs}"
+        names = _latex_names(self.names)
+        if self.targets:
+            return rf"{names}\text{{ predicts }}{_latex_names(self.targets)}\text{{ of }}t(x),\quad t\sim\mathcal T"
+        if len(self.names) == 1:
+            pairs = "i=j=1"
+        elif self.graph == "full":
+            pairs = "i\\ne j"
+        else:
+            pairs = rf"i=1\text{{ or }}j=1\text{{ of }}{len(self.names)}"
+        return rf"(v_1,\dots)=({names})(t(x)),\quad t\sim\mathcal T;\quad \sum_{{i,j}}\mathcal L(v_i,v_j),\ {pairs}"
+
+
+def _latex_names(names: tuple[str, ...]) -> str:
+    words = []
+    for name in names:
+        if len(name) < 3:  # a symbol, such as L or ab
+            words.append(name)
+        else:
+            words.append(rf"\text{{{name}}}")
+    return ",".join(words)

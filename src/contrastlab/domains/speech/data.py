@@ -7,7 +7,7 @@ import io
 import math
 import re
 import wave
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,55 +38,75 @@ def read_wave(source: Path | bytes, rate: int, where: str = "") -> NDArray[np.in
     if isinstance(source, Path):
         limits.check_regular(source)
         limits.check_count(source.stat().st_size, limits.MAX_BYTES, "bytes", where)
-    content = source.read_bytes() if isinstance(source, Path) else source
-    if not content:
+        source = source.read_bytes()
+    if not source:
         raise CorruptFileError(f"{where} is empty")
     try:
-        own, samples = _pcm(content, where)
+        sound = _pcm(source, where)
     except (wave.Error, EOFError, RuntimeError):  # the last where a chunk reaches beyond the file
-        own, samples = _decoded(content, where)
-    if not len(samples):
+        sound = _decoded(source, where)
+    count = len(sound.samples)
+    if not count:
         raise CorruptFileError(f"{where} has no samples")
     low, high = limits.RATES
-    if not low <= own <= high:
-        raise CorruptFileError(f"{where} has {own} samples a second: accepted are {low} to {high}")
-    limits.check_count(len(samples) * rate // own, limits.MAX_SAMPLES, f"samples at {rate} a second", where)
-    if own != rate:
-        from scipy.signal import resample_poly
-
-        shared = math.gcd(own, rate)
-        samples = resample_poly(samples, rate // shared, own // shared)
-    return np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
+    if not low <= sound.rate <= high:
+        raise CorruptFileError(f"{where} has {sound.rate} samples a second: accepted are {low} to {high}")
+    limits.check_count(count * rate // sound.rate, limits.MAX_SAMPLES, f"samples at {rate} a second", where)
+    levels = np.rint(_resampled(sound, rate) * 32768)
+    return np.clip(levels, -32768, 32767).astype(np.int16)
 
 
-def _pcm(content: bytes, where: str) -> tuple[int, NDArray[np.float64]]:
+@dataclass(frozen=True)
+class _Sound:
+    rate: int  #: samples a second
+    samples: NDArray[np.float64]  #: ``[T]`` in [−1, 1], the mean of all channels
+
+
+def _resampled(sound: _Sound, rate: int) -> NDArray[np.float64]:
+    """The samples at another rate."""
+    if sound.rate == rate:
+        return sound.samples
+    from scipy.signal import resample_poly
+
+    shared = math.gcd(sound.rate, rate)
+    return np.asarray(resample_poly(sound.samples, rate // shared, sound.rate // shared))
+
+
+def _pcm(content: bytes, where: str) -> _Sound:
+    """Uncompressed wav, read by Python itself."""
     with wave.open(io.BytesIO(content)) as file:
-        width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+        width = file.getsampwidth()
+        channels = file.getnchannels()
+        rate = file.getframerate()
         if width > 4:
             raise wave.Error(f"{8 * width} bits")
         limits.check_count(len(content) // width, limits.MAX_SAMPLES, "samples", where)
-        raw = np.frombuffer(file.readframes(file.getnframes()), dtype=np.uint8)
-    raw = raw[: len(raw) - len(raw) % (width * channels)]
+        frames = file.readframes(file.getnframes())
+    raw = np.frombuffer(frames, dtype=np.uint8)
+    incomplete = len(raw) % (width * channels)
+    raw = raw[: len(raw) - incomplete]
     if width == 1:
         values = raw.astype(np.float64) - 128  # 8 bits are unsigned
     else:
-        wide = np.zeros((len(raw) // width, 4), dtype=np.uint8)
-        wide[:, 4 - width :] = raw.reshape(-1, width)
-        values = wide.view("<i4")[:, 0] / 256 ** (4 - width)
-    return rate, (values / 2 ** (8 * width - 1)).reshape(-1, channels).mean(1)
+        padded = np.zeros((len(raw) // width, 4), dtype=np.uint8)
+        padded[:, 4 - width :] = raw.reshape(-1, width)
+        values = padded.view("<i4")[:, 0] / 256 ** (4 - width)
+    samples = (values / 2 ** (8 * width - 1)).reshape(-1, channels)
+    return _Sound(rate, samples.mean(1))
 
 
-def _decoded(content: bytes, where: str) -> tuple[int, NDArray[np.float64]]:
+def _decoded(content: bytes, where: str) -> _Sound:
+    """Whatever ``soundfile`` reads."""
     soundfile = import_extra("soundfile", "speech")
     try:
-        about = soundfile.info(io.BytesIO(content))
-        limits.check_count(about.frames * about.channels, limits.MAX_SAMPLES, "samples", where)
+        header = soundfile.info(io.BytesIO(content))
+        limits.check_count(header.frames * header.channels, limits.MAX_SAMPLES, "samples", where)
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
     except RuntimeError as error:
         raise CorruptFileError(f"{where} cannot be read as sound: {error}") from error
     if not np.isfinite(samples).all():
         raise CorruptFileError(f"{where} has samples that are no finite numbers")
-    return int(rate), samples.mean(1)
+    return _Sound(int(rate), samples.mean(1))
 
 
 def fitted(samples: NDArray[np.int16], length: int) -> Tensor:
@@ -141,28 +161,42 @@ def _files(name: str, folder: Path, paths: Sequence[str], classes: Sequence[str]
 
 
 def sound_files(
-    name: str, folder: Path, note: str, *, files: str, label: str, test_list: str = "", test_speakers: int = 0
+    name: str,
+    folder: Path,
+    note: str,
+    *,
+    files: str,
+    label: str,
+    test_list: str = "",
+    test_speakers: int = 0,
 ) -> Splits:
     """Sounds of the pattern ``files``, whose class is the first group of the expression ``label`` in their path.
 
     The test is what the file ``test_list`` names, or the last ``test_speakers`` folders, or 20 % of each class.
     """
     paths = sorted(path.relative_to(folder).as_posix() for path in limits.matching(folder, files))
-    matches = [re.search(label, path) for path in paths]
-    if None in matches:
-        raise ValueError(f"{paths[matches.index(None)]!r} does not say its class as {label!r} does")
-    words = [match[1] for match in matches if match]
-    classes = sorted(set(words), key=int if all(word.isdecimal() for word in words) else str)
+    words = [_class_of(path, label) for path in paths]
+    classes = sorted(set(words))
+    if all(word.isdecimal() for word in words):
+        classes = sorted(classes, key=int)
     pool = _files(name, folder, paths, classes, words)
     if test_list:
         listed = set((folder / test_list).read_text(encoding="utf-8").split())
-        tested = torch.tensor([path in listed for path in paths])
+        in_test = [path in listed for path in paths]
     elif test_speakers:
-        people = sorted({path.split("/")[0] for path in paths})
-        tested = torch.tensor([path.split("/")[0] in people[-test_speakers:] for path in paths])
+        speakers = [path.split("/")[0] for path in paths]
+        test_folders = sorted(set(speakers))[-test_speakers:]
+        in_test = [speaker in test_folders for speaker in speakers]
     else:
         return Splits.held_out(name, pool, note)
-    return Splits.divided(name, pool, tested, note)
+    return Splits.divided(name, pool, torch.tensor(in_test), note)
+
+
+def _class_of(path: str, label: str) -> str:
+    match = re.search(label, path)
+    if match is None:
+        raise ValueError(f"{path!r} does not say its class as {label!r} does")
+    return match[1]
 
 
 def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
@@ -173,9 +207,13 @@ def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
         with path.open(encoding="utf-8", newline="") as file:
             rows[part] = list(csv.DictReader(file))
     classes = sorted({row[column] for row in rows["train"]})
-    every = [row for part in rows.values() for row in part]
-    pool = _files(name, folder, [row["path"] for row in every], classes, [row[column] for row in every])
-    return Splits.divided(name, pool, torch.arange(len(every)) >= len(every) - len(rows["test"]), note)
+    every = rows["train"] + rows["valid"] + rows["test"]
+    paths = [row["path"] for row in every]
+    words = [row[column] for row in every]
+    pool = _files(name, folder, paths, classes, words)
+    first_test = len(every) - len(rows["test"])
+    in_test = torch.arange(len(every)) >= first_test
+    return Splits.divided(name, pool, in_test, note)
 
 
 def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: bool = False) -> Splits:
@@ -185,41 +223,69 @@ def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: 
     """
     import pyarrow.parquet as pq
 
-    rows = [row for path in limits.matching(folder, "*.parquet") for row in pq.read_table(path).to_pylist()]
-    kinds = {"audio": bytes, "digit": int, "speaker": str, "take": int}
-    if not all(isinstance(row.get(column), kind) for row in rows for column, kind in kinds.items()):
+    rows = []
+    for path in limits.matching(folder, "*.parquet"):
+        rows += pq.read_table(path).to_pylist()
+    if not all(_is_spoken_digit(row) for row in rows):
         raise CorruptFileError(f"fsdd: {folder} has not the columns audio, digit, speaker, take, full in every row")
-    sounds = (read_wave(row["audio"], 8000, f"fsdd, {row['digit']}_{row['speaker']}_{row['take']}") for row in rows)
-    waves = torch.stack([fitted(sound, 8192) for sound in sounds])
-    known = sorted({row["speaker"] for row in rows})
-    speakers = torch.tensor([known.index(row["speaker"]) for row in rows])
-    digits, takes = (torch.tensor([row[column] for row in rows]) for column in ("digit", "take"))
-    labels, names = (speakers, tuple(known)) if classes == "speaker" else (digits, tuple("0123456789"))
-    pool = WaveSet(name, waves, labels, names, 8000)
-    tested = speakers >= len(known) - 2 if unheard else takes < 5
-    return Splits.divided(name, pool, tested, note.format(unheard=" and ".join(known[-2:])))
+    waves = []
+    for row in rows:
+        where = f"fsdd, {row['digit']}_{row['speaker']}_{row['take']}"
+        waves.append(fitted(read_wave(row["audio"], 8000, where), 8192))
+    names = sorted({row["speaker"] for row in rows})
+    speakers = torch.tensor([names.index(row["speaker"]) for row in rows])
+    takes = torch.tensor([row["take"] for row in rows])
+    if classes == "speaker":
+        labels = speakers
+        label_names = tuple(names)
+    else:
+        labels = torch.tensor([row["digit"] for row in rows])
+        label_names = tuple("0123456789")
+    pool = WaveSet(name, torch.stack(waves), labels, label_names, 8000)
+    in_test = takes < 5
+    if unheard:
+        in_test = speakers >= len(names) - 2
+    last_two = " and ".join(names[-2:])
+    return Splits.divided(name, pool, in_test, note.format(unheard=last_two))
+
+
+def _is_spoken_digit(row: Mapping[str, Any]) -> bool:
+    """Whether a row has all columns of the Free Spoken Digit Dataset."""
+    columns = {"audio": bytes, "digit": int, "speaker": str, "take": int}
+    return all(isinstance(row.get(column), kind) for column, kind in columns.items())
 
 
 def load_waves(name: str, location: str) -> Splits:
     """Splits of ``waves:<folder>``: sounds in a subfolder a class, one in five held out; or unlabelled in the folder.
 
-    How the folder may be laid out says :func:`contrastlab.pictures.layout.read`, as for pictures.
-
-    All are brought to 16,000 samples a second and to the length of the longest, at most 9.4 s.
+    The folder may be laid out as that of pictures, see :func:`contrastlab.pictures.layout.read`.
+    All sounds are brought to 16,000 samples a second and to the length of the longest, at most 9.4 s.
     """
     folder = limits.own_path(name, location)
     if not folder.is_dir():
         raise MissingDataError(f"{name}: {folder} is not a folder. Give one of sounds, in a subfolder for each class.")
-    found = layout.read(name, folder, SUFFIXES, "sound")
-    parts = [found.train] if found.test is None else [found.train, found.test]
-    read = [[read_wave(part.folder / path, RATE)[:LENGTH].copy() for path in part.paths] for part in parts]
-    length = max(len(sound) for sounds in read for sound in sounds)
-    sets: list[Any] = []
-    for part, sounds in zip(parts, read, strict=True):
-        waves = torch.stack([fitted(sound, length) for sound in sounds])
-        sets.append(WaveSet(name, waves, torch.tensor(part.labels), part.classes, RATE))
-    note = f"{folder.name}: {len(found.train.paths)} sounds"
-    note = f"{note}; {found.note}" if found.note else note
-    if found.test is None:
-        return split_own(name, sets[0], None, note)
-    return split_own(name, sets[0], aligned(sets[1], sets[0].classes, f"{name}: {found.test.folder}"), note)
+    own = layout.read(name, folder, SUFFIXES, "sound")
+    note = f"{folder.name}: {len(own.train.paths)} sounds"
+    if own.note:
+        note = f"{note}; {own.note}"
+    train_sounds = _read_part(own.train)
+    test_sounds = []
+    if own.test is not None:
+        test_sounds = _read_part(own.test)
+    length = max(len(sound) for sound in (*train_sounds, *test_sounds))
+    train = _wave_set(name, own.train, train_sounds, length)
+    if own.test is None:
+        return split_own(name, train, None, note)
+    test = _wave_set(name, own.test, test_sounds, length)
+    test = aligned(test, train.classes, f"{name}: {own.test.folder}")
+    return split_own(name, train, test, note)
+
+
+def _read_part(part: layout.Listing) -> list[NDArray[np.int16]]:
+    """The sounds of a part of a user's folder, cut but not padded."""
+    return [read_wave(part.folder / path, RATE)[:LENGTH].copy() for path in part.paths]
+
+
+def _wave_set(name: str, part: layout.Listing, sounds: Sequence[NDArray[np.int16]], length: int) -> WaveSet:
+    waves = torch.stack([fitted(sound, length) for sound in sounds])
+    return WaveSet(name, waves, torch.tensor(part.labels), part.classes, RATE)

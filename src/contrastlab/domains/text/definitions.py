@@ -8,9 +8,14 @@ from typing import Any
 from contrastlab.pictures.task import Metric, Setting, Task
 
 BENCHMARKS = {
-    "STS12": "sts12", "STS13": "sts13", "STS14": "sts14", "STS15": "sts15", "STS16": "sts16", "STS-B": "stsb",
+    "STS12": "sts12",
+    "STS13": "sts13",
+    "STS14": "sts14",
+    "STS15": "sts15",
+    "STS16": "sts16",
+    "STS-B": "stsb",
     "SICK-R": "sickr",
-}  # fmt: skip
+}
 """Benchmark of sentence pairs to the metric that is its own."""
 
 
@@ -40,7 +45,9 @@ class Similarity(Task):
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
         return {
-            "encoder": "frozen, evaluation mode, without its head", "score": "cosine",
+            "encoder": "frozen, evaluation mode, without its head",
+            "score": "cosine",
             "ranked": "pairs of all parts of a benchmark together; the mean over benchmarks",
-            "benchmarks": ", ".join(setting.data.test.classes), "data": setting.data.note,
-        }  # fmt: skip
+            "benchmarks": ", ".join(setting.data.test.classes),
+            "data": setting.data.note,
+        }

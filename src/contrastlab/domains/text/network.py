@@ -24,31 +24,50 @@ class SentenceEncoder(nn.Module):
     in_channels = 1
 
     def __init__(
-        self, backbone: nn.Module, feature_dim: int, head: str = "linear", dim: int = 128,
+        self,
+        backbone: nn.Module,
+        feature_dim: int,
+        head: str = "linear",
+        dim: int = 128,
         pooling: Literal["cls", "mean"] = "cls",
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
-        self.backbone, self.feature_dim, self.dim, self.pooling = backbone, feature_dim, dim, pooling
-        layer = nn.Linear(feature_dim, dim)
-        self.head: nn.Module = nn.Sequential(layer, nn.Tanh()) if head == "mlp" else layer
+        self.backbone = backbone
+        self.feature_dim = feature_dim
+        self.dim = dim
+        self.pooling = pooling
+        self.head: nn.Module = nn.Linear(feature_dim, dim)
+        if head == "mlp":
+            self.head = nn.Sequential(self.head, nn.Tanh())
 
     def features(self, x: Tensor, pooled: bool = True) -> Tensor:
         """What a task reads, ``[B, F]``, of token numbers ``[B, T]`` int64, −1 behind the end of a sentence."""
         if not pooled:
             raise errors.NotApplicableError("sentences differ in length: only pooled features can be compared")
-        words = x >= 0
+        is_word = x >= 0
         if host.holds(x.device):  # no token of the batch is behind its longest sentence; a GPU would be waited for
-            longest = max(int(words.sum(1).max()), 1) if len(x) else 1
-            x, words = x[:, :longest], words[:, :longest]
-        states: Tensor = self.backbone(input_ids=x.clamp(min=0), attention_mask=words.long()).last_hidden_state
+            longest = _longest(is_word)
+            x = x[:, :longest]
+            is_word = is_word[:, :longest]
+        output = self.backbone(input_ids=x.clamp(min=0), attention_mask=is_word.long())
+        states: Tensor = output.last_hidden_state
         if self.pooling == "cls":
             return states[:, 0]
-        weight = words.to(states.dtype)[..., None]
+        weight = is_word.to(states.dtype)[..., None]
         return (states * weight).sum(1) / weight.sum(1).clamp(min=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Unit embeddings ``[B, dim]`` of token numbers ``[B, T]``; float32 also under autocast."""
-        return F.normalize(self.head(self.features(x)).float(), dim=1, eps=1e-8)
+        embeddings = self.head(self.features(x))
+        return F.normalize(embeddings.float(), dim=1, eps=1e-8)
+
+
+def _longest(is_word: Tensor) -> int:
+    """Tokens of the longest sentence, at least one."""
+    if not len(is_word):
+        return 1
+    lengths = is_word.sum(1)
+    return max(int(lengths.max()), 1)
 
 
 def _read(transformers: Any, weights: Path, config: Any) -> nn.Module:
@@ -58,7 +77,11 @@ def _read(transformers: Any, weights: Path, config: Any) -> nn.Module:
     logging.disable_progress_bar()
     try:
         return transformers.AutoModel.from_pretrained(
-            weights, config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False
+            weights,
+            config=config,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
         )
     except (OSError, RuntimeError, SafetensorError) as error:
         raise errors.CorruptFileError(f"{weights} has no weights that can be read: {error}") from error
@@ -67,9 +90,14 @@ def _read(transformers: Any, weights: Path, config: Any) -> nn.Module:
 
 
 def build(
-    config: Mapping[str, Any], *, head: str = "linear", dim: int = 128, pooling: Literal["cls", "mean"] = "cls",
-    in_channels: int = 1, weights: Path | None = None,
-) -> SentenceEncoder:  # fmt: skip
+    config: Mapping[str, Any],
+    *,
+    head: str = "linear",
+    dim: int = 128,
+    pooling: Literal["cls", "mean"] = "cls",
+    in_channels: int = 1,
+    weights: Path | None = None,
+) -> SentenceEncoder:
     """A new encoder of sentences, on the CPU, in training mode. No code of a model folder is run, no pickle is read.
 
     ``config`` is the ``config.json`` of a model folder. The weights of the layers that it names are read from the
@@ -77,16 +105,17 @@ def build(
     """
     errors.check(head in ("linear", "mlp"), "head", head, "'linear' or 'mlp', with sentences")
     transformers = errors.import_extra("transformers", "text")
-    given = {name: value for name, value in config.items() if name not in ("model_type", "architectures")}
+    values = dict(config)
+    model_type = values.pop("model_type", None)
+    values.pop("architectures", None)
     try:
-        made = transformers.AutoConfig.for_model(config.get("model_type"), **given)
+        configuration = transformers.AutoConfig.for_model(model_type, **values)
         if weights is None:
-            backbone = transformers.AutoModel.from_config(made, trust_remote_code=False)
+            backbone = transformers.AutoModel.from_config(configuration, trust_remote_code=False)
         else:
-            backbone = _read(transformers, weights, made)
+            backbone = _read(transformers, weights, configuration)
     except (ValueError, KeyError, TypeError) as error:
-        accepted = f"a model that transformers builds ({error})"
-        raise errors.reject("config", config.get("model_type"), accepted) from error
+        raise errors.reject("config", model_type, f"a model that transformers builds ({error})") from error
     if hasattr(backbone, "pooler"):
         backbone.pooler = None  # its head is for another task
-    return SentenceEncoder(backbone.float().train(), made.hidden_size, head, dim, pooling)
+    return SentenceEncoder(backbone.float().train(), configuration.hidden_size, head, dim, pooling)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,19 +28,34 @@ def spearman(x: Tensor | NDArray[Any], y: Tensor | NDArray[Any]) -> float:
     It is 0 where all values of ``x`` or of ``y`` are equal, which orders nothing.
     """
     check(len(x) == len(y) >= 2, "pairs", (len(x), len(y)), "two or more values of each")
-    ranks = [rankdata(np.asarray(values)) - (len(x) + 1) / 2 for values in (x, y)]
-    scale = math.sqrt(float(ranks[0] @ ranks[0]) * float(ranks[1] @ ranks[1]))
-    return 100 * float(np.clip(ranks[0] @ ranks[1] / scale, -1, 1)) if scale else 0.0
+    x_ranks = _centred_ranks(x)
+    y_ranks = _centred_ranks(y)
+    scale = math.sqrt(float(x_ranks @ x_ranks) * float(y_ranks @ y_ranks))
+    if not scale:
+        return 0.0
+    return 100 * float(np.clip(x_ranks @ y_ranks / scale, -1, 1))
+
+
+def _centred_ranks(values: Tensor | NDArray[Any]) -> NDArray[np.float64]:
+    mean_rank = (len(values) + 1) / 2
+    return np.asarray(rankdata(np.asarray(values)) - mean_rank)
 
 
 def cosines(encoders: nn.ModuleList, setting: Setting, pairs: Any) -> NDArray[np.float64]:
     """``[N]`` cosines of the features of the two sentences of each pair."""
-    both = pairs.sentences()
-    order = torch.tensor(sorted(range(len(both)), key=lambda k: len(both.items[k])))
+    sentences = pairs.sentences()
+    shortest_first = sorted(range(len(sentences)), key=lambda index: len(sentences.items[index]))
+    order = torch.tensor(shortest_first)
     rows, _ = encode(
-        encoders, setting.views, setting.augmentation, both, kind="pooled", batch_size=128, device=setting.device,
+        encoders,
+        setting.views,
+        setting.augmentation,
+        sentences,
+        kind="pooled",
+        batch_size=128,
+        device=setting.device,
         indices=order,
-    )  # fmt: skip
+    )
     features = torch.empty_like(rows).index_copy_(0, order.to(rows.device), rows)
     first, second = F.normalize(features.double(), dim=1).chunk(2)
     return (first * second).sum(1).cpu().numpy()
@@ -50,32 +65,64 @@ def score(task: Similarity, encoders: nn.ModuleList, setting: Setting) -> dict[s
     """``sts``, ``sts_parts``, ``sts_dev`` and one number for each benchmark at hand."""
     if not hasattr(setting.data.test, "scores"):
         raise NotApplicableError(f"{setting.data.name} has no scored pairs of sentences; sts and grammar_pairs do")
-    test, develop = take(setting.data.test, task.test_pairs), setting.data.train
-    compared, gold = cosines(encoders, setting, test), test.scores.numpy()
-    measured: dict[str, Measured] = {}
-    parts: list[Measured] = []
+    test = take(setting.data.test, task.test_pairs)
+    compared = _Compared.of(test, cosines(encoders, setting, test))
+    benchmarks: dict[str, Measured] = {}
+    means_over_parts: list[Measured] = []
     for label, benchmark in enumerate(test.classes):
-        rows = (test.labels == label).numpy()
-        if rows.sum() < 2:
+        own = compared.at((test.labels == label).numpy())
+        if len(own.cosines) < 2:
             continue
-        x, y, own = compared[rows], gold[rows], test.parts.numpy()[rows]
-        measured[BENCHMARKS.get(benchmark, benchmark)] = _bootstrapped(x, y)
-        inside = [own == part for part in np.unique(own)]
-        each = [_bootstrapped(x[part], y[part]) for part in inside if part.sum() > 1]
-        parts += [_mean(each)] if each else []
-    out = {name: m for name, m in measured.items() if name in BENCHMARKS.values()}
-    if parts:
-        out["sts_parts"] = _mean(parts)
-    sts = replace(_mean(list(measured.values())), items=len(test))
-    return out | {"sts": sts, "sts_dev": _bootstrapped(cosines(encoders, setting, develop), develop.scores.numpy())}
+        benchmarks[BENCHMARKS.get(benchmark, benchmark)] = own.correlation()
+        parts = [part for part in own.by_part() if len(part.cosines) > 1]
+        if parts:
+            means_over_parts.append(_mean([part.correlation() for part in parts]))
+    results = {name: measured for name, measured in benchmarks.items() if name in BENCHMARKS.values()}
+    if means_over_parts:
+        results["sts_parts"] = _mean(means_over_parts)
+    results["sts"] = replace(_mean(list(benchmarks.values())), items=len(test))
+    development = setting.data.train
+    compared = _Compared.of(development, cosines(encoders, setting, development))
+    results["sts_dev"] = compared.correlation()
+    return results
 
 
-def _bootstrapped(x: NDArray[Any], y: NDArray[Any]) -> Measured:
-    value, half = bootstrap(lambda k: spearman(x[k], y[k]), len(x), draws=DRAWS)
-    return Measured(value, len(x), half)
+@dataclass(frozen=True)
+class _Compared:
+    """Pairs of sentences, ``[N]`` each."""
+
+    cosines: NDArray[Any]
+    scores: NDArray[Any]  #: people's
+    parts: NDArray[Any]  #: of the benchmark
+
+    @classmethod
+    def of(cls, pairs: Any, cosines: NDArray[Any]) -> _Compared:
+        """The pairs of a set, with their cosines."""
+        return cls(cosines, pairs.scores.numpy(), pairs.parts.numpy())
+
+    def at(self, rows: NDArray[Any]) -> _Compared:
+        """The pairs of some rows."""
+        return _Compared(self.cosines[rows], self.scores[rows], self.parts[rows])
+
+    def by_part(self) -> list[_Compared]:
+        """The pairs of each part."""
+        return [self.at(self.parts == part) for part in np.unique(self.parts)]
+
+    def correlation(self) -> Measured:
+        """Spearman's correlation, and its error from drawing pairs anew."""
+
+        def statistic(rows: Tensor) -> float:
+            return spearman(self.cosines[rows], self.scores[rows])
+
+        count = len(self.cosines)
+        value, half_width = bootstrap(statistic, count, draws=DRAWS)
+        return Measured(value, count, half_width)
 
 
 def _mean(each: Sequence[Measured]) -> Measured:
-    # of numbers taken on different pairs, whose errors are independent
-    half = math.sqrt(sum((m.half_width or 0.0) ** 2 for m in each)) / len(each)
-    return Measured(float(np.mean([m.value for m in each])), sum(m.items for m in each), half)
+    """The mean of numbers taken on different pairs, whose errors are independent."""
+    squares = sum((measured.half_width or 0.0) ** 2 for measured in each)
+    half_width = math.sqrt(squares) / len(each)
+    value = float(np.mean([measured.value for measured in each]))
+    items = sum(measured.items for measured in each)
+    return Measured(value, items, half_width)
