@@ -11,7 +11,7 @@ from contrastbook.evidence.headlines import HEADLINES, Headline
 RING = Headline("ring", "1", "ring/iring", "ring/ir", "a ring", "no ring")
 LINE = {
     "paper": "ring", "table": "1", "method": "ring/iring", "base": "ring/ir", "dataset": "cifar10", "stands_for": "",
-    "profile": "laptop", "verdict": "same sign", "bound": np.nan, "unit": "points", "published": 2.7, "claimed_sign": 1,
+    "profile": "laptop", "verdict": "same sign", "unit": "points", "published": 2.7, "claimed_sign": 1,
     "gain": 1.24, "low": 0.81, "high": 1.67, "used": 8,
 }  # fmt: skip
 
@@ -43,10 +43,11 @@ def test_own_data_come_first_then_a_verdict_then_the_profile_that_searched_furth
     ({}, "A ring beats no ring by 1.2 points (0.8 to 1.7), as published."),
     ({"verdict": "opposite sign", "gain": -1.24, "low": -1.67, "high": -0.81},
      "A ring loses to no ring by 1.2 points (0.8 to 1.7); the paper prints +2.7."),
-    ({"verdict": "not of the published size", "bound": 1.31},
-     "A ring and no ring differ by at most 1.4 points; the paper prints +2.7."),
-    ({"verdict": "no difference, as claimed", "bound": 0.4, "claimed_sign": 0},
-     "A ring and no ring differ by at most 0.4 points, as published."),
+    ({"verdict": "not of the published size"},
+     "A ring against no ring: +1.2 points (+0.8 to +1.7); the paper prints +2.7."),
+    ({"verdict": "no difference, as claimed", "claimed_sign": 0, "gain": 0.1, "low": -0.2, "high": 0.4},
+     "A ring against no ring: +0.1 points (−0.2 to +0.4), as published."),
+    ({"verdict": "open", "low": np.nan, "high": np.nan}, "A ring against no ring: +1.2 points; the paper prints +2.7."),
     ({"verdict": "difference where none is claimed", "claimed_sign": 0},
      "A ring beats no ring by 1.2 points (0.8 to 1.7); the paper claims no difference."),
     ({"verdict": "open", "low": -0.2, "published": np.nan, "claimed_sign": -1},

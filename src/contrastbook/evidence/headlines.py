@@ -6,7 +6,6 @@ Which differences these are, and in which words, stands in ``headlines.toml``. O
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ SEARCHED_FURTHEST = ("paper", "fair", "tuned", "laptop", "regime")
 _TOML = tomllib.loads(resources.files("contrastbook.evidence").joinpath("headlines.toml").read_text("utf-8"))
 DATA: Mapping[str, str] = _TOML["data"]
 """Name of a data set to what a reader calls it."""
+SIGNS = ("same sign", "opposite sign", "difference where none is claimed")
+"""Verdicts of a difference whose interval leaves out 0."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,12 @@ def sentence(headline: Headline, line: Mapping[str, Any] | None) -> str:
     method, base = _upper(headline.method_words), headline.base_words
     if line is None:
         return f"{method} against {base}: not run."
-    if pd.notna(line["bound"]):
-        most = math.ceil(10 * line["bound"]) / 10
-        said = f"{method} and {base} differ by at most {most:.1f} {line['unit']}"
-    elif line["verdict"] == "open":
-        low, high = (signed(line[end], 1, sign=True) for end in ("low", "high"))
-        said = f"{method} against {base}: {signed(line['gain'], 1, sign=True)} {line['unit']} ({low} to {high})"
-    else:
+    if line["verdict"] in SIGNS:
         said = f"{method} {'beats' if line['gain'] > 0 else 'loses to'} {base} by {_size(line)}"
+    else:
+        gain, *ends = (signed(line[name], 1, sign=True) for name in ("gain", "low", "high") if pd.notna(line[name]))
+        interval = f" ({' to '.join(ends)})" if ends else ""
+        said = f"{method} against {base}: {gain} {line['unit']}{interval}"
     if line["verdict"] in ("same sign", "no difference, as claimed"):
         return f"{said}, as published."
     return f"{said}; {_of_paper(line)}."
