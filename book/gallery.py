@@ -35,6 +35,8 @@ from contrastlab.tables.results import Result
 ROOT = Path(__file__).parents[1]
 OPEN = ("open", "not run")
 """What is no verdict."""
+NAMES = {"vince": "VINCE", "ring": "Rings", "jcl": "JCL", "cmc": "CMC", "fmicl": "f-MICL"}
+"""What the book calls a paper."""
 
 
 @cache
@@ -377,32 +379,66 @@ def show(paper: str, stored: Iterable[Result] | None = None) -> str:
     return f'<div class="paper-tables {escape.LITERAL}">{shown}{more}</div>'
 
 
+def chip(verdict: str, words: str) -> str:
+    """A verdict in its colour, in HTML."""
+    kind = re.sub("[^a-z]+", "-", verdict)
+    return f'<b class="verdict {kind}">{escape.html(words)}</b>'
+
+
+def chips(lines: pd.DataFrame) -> str:
+    """How many of some lines of :func:`claims` have which verdict, in HTML."""
+    return " ".join(chip(verdict, f"{count} {verdict}") for verdict, count in verdicts(lines).items())
+
+
+def findings(lines: pd.DataFrame) -> str:
+    """A line for each paper: what was measured of the differences that it is known for, with the verdict, in HTML."""
+    items = []
+    for paper in dict.fromkeys(headline.paper for headline in evidence.headlines.HEADLINES):
+        own = lines[(lines["paper"] == paper) & (lines["stands_for"] == "")]
+        parts = [] if set(own["verdict"]) - set(OPEN) else ["Nothing is decided on the paper’s own data.<br>"]
+        for headline in (each for each in evidence.headlines.HEADLINES if each.paper == paper):
+            line = evidence.headlines.line_of(headline, lines)
+            parts.append(escape.html(evidence.headlines.sentence(headline, line)))
+            if line is not None:
+                where = escape.html(evidence.headlines.place(line))
+                parts.append(f"{chip(line['verdict'], line['verdict'])} <small>{where}</small><br>")
+        items.append(f"<dt>{NAMES[paper]}</dt><dd>{' '.join(parts).removesuffix('<br>')}</dd>")
+    return f'<dl class="findings {escape.LITERAL}">{"".join(items)}</dl>'
+
+
 def matrix(stored: Sequence[Result], lines: pd.DataFrame, others: Mapping[str, Mapping[str, str]] | None = None) -> str:
-    """Every published table and figure against the profiles, with the verdicts on its claims, in HTML.
+    """Every published table and figure: the best run of it with the verdicts on its claims, and the rest folded.
 
     ``others`` maps the name of a table and a profile to a line, for what is stored as no result of an encoder.
     """
     body, none = [], []
     for entry in papers.catalogue():
         mine = lines[(lines["paper"] == entry.paper) & (lines["table"] == entry.table)]
-        cells = {p: [escape.html((others or {}).get(entry.name, {}).get(p, ""))] for p in report.PROFILES}
-        for each in report.evidence(entry, stored):
-            if each.profile in cells:
-                cells[each.profile].append(escape.html(each))
-        for profile, parts in cells.items():
-            for verdict, count in verdicts(mine[mine["profile"] == profile]).items():
-                parts.append(f'<b class="verdict {verdict.replace(" ", "-")}">{count} {escape.html(verdict)}</b>')
+        runs = []
+        for each in report.best_first(report.evidence(entry, stored)):
+            here = mine[(mine["dataset"] == each.dataset) & (mine["profile"] == each.profile)]
+            runs.append(f"{escape.html(_run(each))} {chips(here)}")
+        for profile, words in (others or {}).get(entry.name, {}).items():
+            runs.append(escape.html(f"{words}, {profile}"))
         link = escape.html(entry.name)
         if entry.notebook:
             link = f'<a href="../{escape.html(entry.notebook[:-6])}.html">{link}</a>'
-        shown = ["<br>".join(filter(None, parts)) for parts in cells.values()]
-        if not any(shown):
+        if not runs:
             none.append(link)
             continue
-        marks = "".join(f'<td class="{"there" if text else "none"}">{text or "–"}</td>' for text in shown)
-        body.append(f'<tr><th scope="row">{link}</th>{marks}</tr>')
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("table", *report.PROFILES))
+        first, *rest = runs
+        listed_rest = "".join(f"<li>{run}</li>" for run in rest)
+        more = f"<details><summary>and {len(rest)} more</summary><ul>{listed_rest}</ul></details>" if rest else ""
+        body.append(f'<tr><th scope="row">{link}</th><td>{first}{more}</td></tr>')
+    head = '<th scope="col">table</th><th scope="col">what was run, and the verdicts on its claims</th>'
     return (
         f'<div class="{escape.LITERAL}"><table class="evidence"><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table><p>At smoke size only: {', '.join(none)}.</p></div>"
     )
+
+
+def _run(each: Evidence) -> str:
+    """``26 of 26 rows, 8 seeds, tuned, CIFAR-10``."""
+    seeds = f"{each.seeds} seed{'s' if each.seeds > 1 else ''}"
+    on = evidence.headlines.DATA.get(each.dataset, each.dataset)
+    return f"{each.rows} of {each.of} rows, {seeds}, {each.profile}, {on}"

@@ -104,3 +104,5 @@ def test_the_correlation_is_spearmans_over_methods_and_the_picture_says_it() -> 
     assert "rank correlation over methods −1.00" in axes.get_title(loc="left")
     assert "15 runs" in figure.get_label()
     assert len(axes.lines) == 5
+    assert bound.telling(made([1, 2, 3, 4, 5], [5, 4, 3, 2, 1])).empty
+    assert len(bound.telling(made(x.tolist(), y.tolist()))) == 36

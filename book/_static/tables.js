@@ -106,7 +106,7 @@ window.addEventListener("DOMContentLoaded", () => {
     bar.className = "ledger-filter";
     const facts = {
       paper: (row) => row.cells[1].textContent.split(" ")[0],
-      verdict: (row) => row.cells[0].textContent.match(/^(open|same sign|opposite sign|[a-z ]*(none is claimed|larger than))/)[0],
+      verdict: (row) => row.cells[0].textContent.replace(/ \(.*|:.*|, on .*/, ""),
       profile: (row) => row.cells[row.cells.length - 1].textContent,
     };
     for (const [name, value] of Object.entries(facts)) {

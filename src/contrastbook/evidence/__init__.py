@@ -3,7 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["bound", "claims", "curves", "inference", "searches"]
+__all__ = ["bound", "claims", "curves", "headlines", "inference", "searches"]
 
 
 def __getattr__(name: str) -> ModuleType:  # claims are read without the libraries that draw

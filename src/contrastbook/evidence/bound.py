@@ -18,6 +18,8 @@ from contrastlab.tables.numbers import signed
 from contrastlab.tables.results import Result
 
 METRIC = "linear"
+TELLING = 6
+"""Methods from which on a page shows a correlation: with fewer its interval reaches from one end to the other."""
 
 
 def frame(results: Iterable[Result]) -> pd.DataFrame:
@@ -50,6 +52,12 @@ def correlation(lines: pd.DataFrame, draws: int = 2000) -> tuple[float, float, f
         each = [np.corrcoef(one.T)[0, 1] for one in ranks]
     low, high = np.nanquantile(each, [0.025, 0.975])
     return float(stats.spearmanr(means[:, 0], means[:, 1]).statistic), float(low), float(high)
+
+
+def telling(lines: pd.DataFrame) -> pd.DataFrame:
+    """Those lines of :func:`frame` whose data set and profile have at least :data:`TELLING` methods."""
+    count = lines.groupby(["dataset", "profile"])["method"].transform("nunique")
+    return lines[count >= TELLING]
 
 
 def scatter(lines: pd.DataFrame) -> Figure:

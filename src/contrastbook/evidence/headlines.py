@@ -1,0 +1,102 @@
+"""What was measured of the differences that each paper is known for: a sentence each.
+
+Which differences these are, and in which words, stands in ``headlines.toml``. Of several lines that speak of one
+(:func:`contrastbook.evidence.claims.frame`), :func:`line_of` chooses by a rule.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import pandas as pd
+
+from contrastlab.tables.numbers import signed
+
+SEARCHED_FURTHEST = ("paper", "fair", "tuned", "laptop", "regime")
+"""Profiles that may speak of a claim: first the paper's own, then those that chose more settings for each row."""
+
+_TOML = tomllib.loads(resources.files("contrastbook.evidence").joinpath("headlines.toml").read_text("utf-8"))
+DATA: Mapping[str, str] = _TOML["data"]
+"""Name of a data set to what a reader calls it."""
+SIGNS = ("same sign", "opposite sign", "difference where none is claimed")
+"""Verdicts of a difference whose interval leaves out 0."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A difference that a paper is known for; the words fit into *A beats B*."""
+
+    paper: str
+    table: str
+    method: str
+    base: str
+    method_words: str
+    base_words: str
+
+
+HEADLINES = tuple(Headline(**entry) for entry in _TOML["headlines"])
+
+
+def line_of(headline: Headline, lines: pd.DataFrame) -> dict[str, Any] | None:
+    """The line of :func:`claims.frame` that speaks for a headline; ``None`` where nothing was run.
+
+    The paper's own data come before data that stand in for them, a verdict before an open line, and then the profile
+    that comes first in :data:`SEARCHED_FURTHEST`.
+    """
+    asked = pd.Series({name: getattr(headline, name) for name in ("paper", "table", "method", "base")})
+    mine = lines[(lines[list(asked.index)] == asked).all(axis=1) & lines["gain"].notna()]
+    if mine.empty:
+        return None
+    ranked = mine.assign(
+        elsewhere=mine["stands_for"] != "",
+        undecided=mine["verdict"] == "open",
+        rank=mine["profile"].map(SEARCHED_FURTHEST.index),
+    )
+    best = ranked.sort_values(["elsewhere", "undecided", "rank"], kind="stable").iloc[0]
+    return {str(name): value for name, value in best[list(lines.columns)].items()}
+
+
+def _upper(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _size(line: Mapping[str, Any]) -> str:
+    """The size of a difference whose interval leaves out 0, such as ``3.1 points (1.8 to 4.3)``."""
+    ends = sorted(abs(line[name]) for name in ("low", "high"))
+    return f"{abs(line['gain']):.1f} {line['unit']} ({ends[0]:.1f} to {ends[1]:.1f})"
+
+
+def _of_paper(line: Mapping[str, Any]) -> str:
+    """What the paper says of the method of a line, as the end of a sentence."""
+    if line["claimed_sign"] == 0:
+        return "the paper claims no difference"
+    if pd.isna(line["published"]):
+        return f"the paper says that it is {'ahead' if line['claimed_sign'] > 0 else 'behind'}"
+    return f"the paper prints {signed(line['published'], 1, sign=True)}"
+
+
+def sentence(headline: Headline, line: Mapping[str, Any] | None) -> str:
+    """A headline, what was measured of it, and how that compares with the paper."""
+    method, base = _upper(headline.method_words), headline.base_words
+    if line is None:
+        return f"{method} against {base}: not run."
+    if line["verdict"] in SIGNS:
+        said = f"{method} {'beats' if line['gain'] > 0 else 'loses to'} {base} by {_size(line)}"
+    else:
+        gain, *ends = (signed(line[name], 1, sign=True) for name in ("gain", "low", "high") if pd.notna(line[name]))
+        interval = f" ({' to '.join(ends)})" if ends else ""
+        said = f"{method} against {base}: {gain} {line['unit']}{interval}"
+    if line["verdict"] in ("same sign", "no difference, as claimed"):
+        return f"{said}, as published."
+    return f"{said}; {_of_paper(line)}."
+
+
+def place(line: Mapping[str, Any]) -> str:
+    """Data, number of seeds and profile of a line, such as ``CIFAR-10, 8 seeds, profile tuned``."""
+    on = DATA.get(line["dataset"], line["dataset"])
+    seeds = f"{line['used']} seed{'s' if line['used'] > 1 else ''}"
+    return f"{on}{' in place of the paper’s data' if line['stands_for'] else ''}, {seeds}, profile {line['profile']}"
