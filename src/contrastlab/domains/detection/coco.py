@@ -93,7 +93,7 @@ class Annotations:
         return replace(self, images=chosen, objects=tuple(each for i in chosen for each in self.of_image[i]))
 
     def only(self, names: Sequence[str] | None = None, *, merged: str = "") -> Annotations:
-        """Objects of some categories (None is all), kept apart or as one category called ``merged``."""
+        """Objects of some categories (of all if ``None``), kept apart or as one category called ``merged``."""
         kept = [c for c in self.categories if names is None or c["name"] in names]
         ids = {c["id"] for c in kept}
         objects = [each for each in self.objects if each["category_id"] in ids]
