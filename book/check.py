@@ -1,12 +1,13 @@
 """Opens every built page in Chromium, without a network, and looks for what a reader would stumble over.
 
-Fails if a page asks another host for anything, raises a JavaScript error, shows TeX or markup that was not set, an
-image that is not there or has no words for those who do not see it, a link that leads nowhere or is longer than
-40 characters, or is wider than the window; if a chapter, the results, the tasks or a paper's tables show no figure on
-the first screen; if a page weighs more than 2 MB, has a scroll bar inside at 1300 px, or keeps a figure on white paper
-in the dark; or if a slider is moved, by mouse or by key, and its figure stays as it was. Every page is opened in light
-and in dark; each knob of a playground is turned in both, and the game of the front page is
-played. Run after ``make book``: ``make check-book``, or
+Fails if a page asks another host for anything, raises a JavaScript error, shows TeX or markup that was not set,
+Python's ``None`` as text, a table without the book's style, an image that is not there or has no words for those who do
+not see it, a link that leads nowhere or is longer than 40 characters, or is wider than the window; if a chapter, the
+results, the tasks or a paper's tables show no figure on the first screen; if a page weighs more than 2 MB, is taller
+than 14,000 px or has a scroll bar inside at 1300 px, or keeps a figure on white paper in the dark; or if a slider is
+moved, by mouse or by key, and its figure stays as it was. Every page is opened in light
+and in dark; each knob of a playground is turned in both, and the game of the front page is played. Run after
+``make book``: ``make check-book``, or
 ``python book/check.py _build/html`` and the names of pages, if not all. CHROMIUM names the browser; else it is looked
 for.
 """
@@ -31,18 +32,29 @@ from playwright.sync_api import Page, sync_playwright
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 UNSET = r"""() => [...document.querySelectorAll('.math')].filter(
   e => !e.querySelector('mjx-container') && e.textContent.trim()).map(e => e.textContent.slice(0, 60))"""
-RAW = r"""() => { const found = [], marks = /\$\$|\\[(\[]|\\begin\{|\$\\[a-z]|:::|\{(ref|math|eq|cite)[:}]/;
+MARKUP = r"\$\$|\\[(\[]|\\begin\{|\$\\[a-z]|:::|\{(ref|math|eq|cite)[:}]|\|\s*(—|-{3})"
+NONE = r"[a-z0-9,(] *None\b|(?<!=)\bNone\b(?! [a-z])"
+"""Python's ``None``, not the English word that begins a sentence, and not an argument in a quoted line of Python."""
+STYLES = ("table", "dataframe", "published-measured", "ledger", "atlas", "evidence")
+"""Classes of tables that book.css or the theme has a style for."""
+TEXTS = r"""marks => { const found = [], wanted = new RegExp(marks);
   const walk = document.createTreeWalker(document.querySelector('article'), NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
-    const node = walk.currentNode, quoted = node.parentElement.closest('pre, code, script, style, svg, .math');
-    if (!quoted && marks.test(node.data)) found.push(node.data.trim().slice(0, 60));
+    const node = walk.currentNode, parent = node.parentElement;
+    const quoted = parent.closest('pre, code, script, style, svg, .math, dt.sig');
+    if (!quoted && wanted.test(node.data)) found.push(node.data.trim().slice(0, 60));
   }
   return found; }"""
+PLAIN_TABLES = r"""styles => [...document.querySelectorAll('article table')].filter(
+  table => !styles.some(style => table.classList.contains(style))).map(
+  table => table.textContent.trim().replace(/\s+/g, ' ').slice(0, 60))"""
 WORDLESS = "() => [...document.images].filter(i => !i.alt.trim()).map(i => i.src.slice(0, 80))"
 LINKS = "() => [...document.querySelectorAll('article a[href]')].map(a => a.href)"
 BROKEN = "() => [...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"
 SLIDERS = "() => [...document.querySelectorAll('.js-plotly-plot')].map(e => (e.layout.sliders || []).length)"
 FIRST_SCREEN = 1200
+TALLEST = 14_000
+HEIGHT = "() => document.documentElement.scrollHeight"
 HEAVIEST = 2_000_000
 LONGEST_LINK = 40
 # pictures that a reader can see, with the place of the upper edge on the page; stamps and icons are too small to count
@@ -118,11 +130,14 @@ def weight(path: Path) -> int:
 
 
 def measures(page: Page, path: Path) -> Iterator[str]:
-    """What is wrong with the first screen, the weight, the scroll bars and the links of a page on a desk."""
+    """What is wrong with the first screen, height, weight, scroll bars and links of a page on a desk."""
     if opens_with_a_figure(path) and not any(top < FIRST_SCREEN for top in page.evaluate(FIGURES)):
         yield f"no figure in the first {FIRST_SCREEN} px"
     if (size := weight(path)) > HEAVIEST:
         yield f"{size / 1e6:.1f} MB: accepted is {HEAVIEST / 1e6:g} MB"
+    height = page.evaluate(HEIGHT)
+    if height > TALLEST:
+        yield f"{height:,} px tall: accepted is {TALLEST:,} px"
     yield from (f"scroll bar inside the page: {place}" for place in page.evaluate(SCROLLED))
     yield from (f"link text of {len(text)} characters: {text}" for text in page.evaluate(LONG_LINKS, LONGEST_LINK))
 
@@ -264,7 +279,9 @@ def problems(page: Page, path: Path, width: int, scheme: str = "light") -> list[
         page.wait_for_function("() => window.MathJax && MathJax.startup && MathJax.startup.promise", timeout=30_000)
         page.evaluate("() => MathJax.startup.promise")
     found += [f"TeX not set: {text}" for text in page.evaluate(UNSET)]
-    found += [f"markup not set: {text}" for text in page.evaluate(RAW)]
+    found += [f"markup not set: {text}" for text in page.evaluate(TEXTS, MARKUP)]
+    found += [f"None as text: {text}" for text in page.evaluate(TEXTS, NONE)]
+    found += [f"table without style: {text}" for text in page.evaluate(PLAIN_TABLES, STYLES)]
     found += [f"image missing: {source}" for source in page.evaluate(BROKEN)]
     found += [f"image without words: {source}" for source in page.evaluate(WORDLESS)]
     found += [f"leads nowhere: {link}" for link in sorted(set(page.evaluate(LINKS))) if dead(link)]

@@ -1,5 +1,6 @@
 """The atlas shows every method, with the numbers of its own rows only."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ def test_the_grid_and_its_table_have_every_method_once() -> None:
     anchors = [atlas.anchor(name) for name in methods.names()]
     assert len(set(anchors)) == len(anchors)
     assert all(f'href="#{anchor}"' in html for anchor in anchors)
+
+
+def test_the_tables_of_the_papers_have_every_method_once_between_them() -> None:
+    page = (Path(__file__).parents[1] / "book" / "atlas.md").read_text(encoding="utf-8")
+    shown = re.findall(r'^    "(\w+)": ".+",$', page, re.M)
+    tables = "".join(atlas.table(paper) for paper in shown)
+    assert tables.count('<th scope="row">') == len(methods.names())
+    assert all(f'href="#{atlas.anchor(name)}"' in tables for name in methods.names())
 
 
 def test_the_grid_can_be_filtered_by_what_methods_are_trained_on() -> None:

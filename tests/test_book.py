@@ -40,6 +40,16 @@ def test_the_reference_lists_what_is_there() -> None:
         assert set(members) <= set(dir(importlib.import_module(module))), module
 
 
+def test_a_folded_module_says_what_it_is_for_and_when_to_use_it() -> None:
+    text = (BOOK / "api.md").read_text(encoding="utf-8")
+    modules = re.findall(r"automodule:: (\S+)", text)
+    folds = re.findall(r"\{dropdown\} `(\S+)`: (.+)\n```\{eval-rst\}\n\.\. automodule:: (\S+)", text)
+    assert [named for _, _, named in folds] == modules
+    for title, line, module in folds:
+        assert title == module
+        assert re.fullmatch(r".+; (use|read) it .+", line), module
+
+
 @chapters
 def test_cells_are_short_and_a_larger_build_is_one_switch_away(page: Path) -> None:
     code = [[line for line in cell.source.splitlines() if line.strip()] for cell in cells(page, "code")]

@@ -43,6 +43,51 @@ def test_headings_of_pandas_are_one_row_and_published_names_are_raised_in_text_a
     assert '<p title="IR^nce">x^2</p>' in page
 
 
+def test_a_table_of_a_styler_has_the_style_of_the_book_and_a_type_is_code() -> None:
+    assert '<table id="T_1a2b" class="dataframe">' in openings.styled('<p>a</p><table id="T_1a2b"><thead>')
+    assert openings.styled('<table class="table">') == '<table class="table">'
+    field = 'Type<span class="colon">:</span></dt>\n<dd class="field-odd"><p>{}</p>'
+    assert openings.types_as_code(field.format("int | None")) == field.format("<code>int | None</code>")
+
+
+def test_a_page_is_checked_for_python_in_its_prose_plain_tables_and_height(browser: Any) -> None:
+    from check import MARKUP, NONE, PLAIN_TABLES, STYLES, TEXTS
+
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
+
+    def found(body: str, script: str, argument: Any) -> list[str]:
+        page.set_content(f"<article>{body}</article>")
+        return list(page.evaluate(script, argument))
+
+    for wrong in ("holds, None", "None", "a seed (None)", "the margin is None here"):
+        assert found(f"<p>{wrong}</p>", TEXTS, NONE) == [wrong]
+    for right in (
+        "<p>None of them holds.</p>",
+        "<p>So. None holds.</p>",
+        "<code>None</code>",
+        "<p>Bank(k=None, m=1)</p>",
+    ):
+        assert found(right, TEXTS, NONE) == []
+    assert found("<p>function | bounds | — | — |</p>", TEXTS, MARKUP)
+    assert found("<p>p(x|y) and |S|</p>", TEXTS, MARKUP) == []
+    assert found("<table><tr><td>-10.6</td></tr></table>", PLAIN_TABLES, STYLES) == ["-10.6"]
+    assert found('<table class="dataframe"><tr><td>1</td></tr></table>', PLAIN_TABLES, STYLES) == []
+
+
+def test_a_page_may_be_so_tall_and_what_is_folded_does_not_count(tmp_path: Path, browser: Any) -> None:
+    from check import measures
+
+    path = tmp_path / "page.html"
+    tall = '<p style="height:15000px">tall</p>'
+    for body, wrong in {tall: 1, f"<details><summary>more</summary>{tall}</details>": 0}.items():
+        path.write_text(f"<!doctype html><article>{body}</article>", encoding="utf-8")
+        page = browser.new_page(viewport={"width": 1300, "height": 900})
+        page.goto(path.as_uri())
+        lines = list(measures(page, path))
+        assert len(lines) == wrong
+        assert all("px tall: accepted is 14,000 px" in line for line in lines)
+
+
 def test_a_folded_check_says_how_many_assertions_it_holds() -> None:
     said = "Checked when the book is built: "
     assert openings.checked("x = 1\nassert x\nfor y in [x]:\n    assert y") == f"{said}2 assertions"

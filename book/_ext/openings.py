@@ -60,7 +60,19 @@ def raise_names(page: str, known: Iterable[str]) -> str:
 def tidy(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
     """Tables of one page."""
     if "body" in context:
-        context["body"] = raise_names(one_row(context["body"]), names())
+        body = types_as_code(styled(one_row(context["body"])))
+        context["body"] = raise_names(body, names())
+
+
+def styled(page: str) -> str:
+    """A page whose tables by a Styler of pandas have the class of its other tables, and so the style of the book."""
+    return re.sub(r'<table id="(T_\w+)">', r'<table id="\1" class="dataframe">', page)
+
+
+def types_as_code(page: str) -> str:
+    """A page of the reference whose types of attributes, such as ``int | None``, are set as code."""
+    field = r'(Type<span class="colon">:</span></dt>\s*<dd class="field-odd"><p>)([^<]+)</p>'
+    return re.sub(field, r"\1<code>\2</code></p>", page)
 
 
 PROOF = "A run at smoke size: it proves that every part runs, and nothing else"

@@ -72,6 +72,17 @@ class Statement(FrozenModel):
         """The name of its place on the errata page."""
         return f"{self.paper}-{self.id}"
 
+    @property
+    def all_tests(self) -> tuple[str, ...]:
+        """The tests of the claim, of its repair and of the counterexample, each once."""
+        return tuple(dict.fromkeys((*self.tests, *self.refuted_by)))
+
+    @property
+    def judgement(self) -> str:
+        """The verdict in words, and the severity where the statement has one."""
+        words = VERDICTS[self.verdict]
+        return f"{words}, {self.severity}" if self.severity else words
+
     @model_validator(mode="after")
     def _decided(self) -> Statement:
         verdict, how, counted = self.verdict, self.how, self.how == "counted"
@@ -210,7 +221,7 @@ def markdown(entries: Iterable[Statement]) -> str:
             f"*Counterexample:* {s.counterexample.rstrip('.')}." if s.counterexample else "",
             f'The mistake of <a href="#{s.paper}-{s.repeats}">{s.repeats}</a>, counted again.' if s.repeats else "",
             f"Tried on {s.cases:,} random cases." if s.cases else "",
-            " ".join(f"`{name}`" for name in (*s.tests, *s.refuted_by)),
+            " ".join(f"`{name}`" for name in s.all_tests),
         ]
         kind = f"<br>{s.severity} " if s.severity else ""
         where = f"{place} {s.where} <br>**{VERDICTS[s.verdict]}** {kind}<br>{METHODS[s.how]}"
@@ -218,6 +229,17 @@ def markdown(entries: Iterable[Statement]) -> str:
         rows.append((where, claimed, "<br>".join(filter(None, holds))))
     table = _table(("where", "what is said", "what holds, and why"), ["---"] * 3, rows)
     return "\n".join([":::{table}", ":class: ledger", "", *table, ":::"])
+
+
+def folded(paper: str, title: str) -> str:
+    """The table of one paper in a MyST dropdown whose line says how many of its statements hold."""
+    entries = statements(paper)
+    count = counts(entries)
+    line = (
+        f"{title} (`{paper}`): of {len(entries)} statements {count['holds']} hold, {count['conditional']} need a "
+        f"further condition, {count['false']} are false as printed, {count['unchecked']} cannot be checked"
+    )
+    return "\n".join([f"::::{{dropdown}} {line}", f":name: errata-{paper}", "", markdown(entries), "::::"])
 
 
 def searched() -> str:

@@ -92,6 +92,35 @@ def test_the_table_has_a_line_per_statement_and_keeps_its_columns():
         assert f'href="#{entry.anchor}"' in line
 
 
+@pytest.mark.parametrize("paper", ledger.papers())
+def test_a_folded_paper_counts_its_statements_and_names_each_test_once(paper):
+    text = ledger.folded(paper, "Title")
+    entries = ledger.statements(paper)
+    assert f"of {len(entries)} statements {ledger.counts(entries)['holds']} hold" in text.splitlines()[0]
+    assert ledger.markdown(entries) in text
+    lines = [line for line in text.splitlines() if 'class="place"' in line]
+    for line, entry in zip(lines, entries, strict=True):
+        named = re.findall(r"`(test_\w+)`", line)
+        for name in (*entry.tests, *entry.refuted_by):
+            assert named.count(name) == 1, entry.name
+
+
+def test_a_judgement_never_reads_none():
+    judgements = {entry.judgement for entry in ledger.statements()}
+    assert {"holds", "false as printed, theorem"} <= judgements
+    assert not any("None" in judgement for judgement in judgements)
+
+
+def test_the_page_opens_with_ten_errors_that_are_entries_of_the_ledger():
+    page = (HERE.parents[1] / "book" / "errata.md").read_text(encoding="utf-8")
+    opening = page[page.index("## Ten errors") :]
+    opening = opening[: opening.index("```")]
+    linked = re.findall(r'href="#([\w-]+)"', opening)
+    failing = {entry.anchor for entry in ledger.statements() if entry.severity}
+    assert len(linked) == len(set(linked)) == len(re.findall(r"^\d+\. ", opening, re.M)) == 10
+    assert set(linked) <= failing
+
+
 @pytest.mark.parametrize("by", ["verdict", "how", "severity"])
 def test_the_summary_adds_up(by):
     last = ledger.summary(by=by).splitlines()[-1]

@@ -39,9 +39,9 @@ def anchor(method: str) -> str:
     return "method-" + "".join(c if c.isalnum() else "-" for c in method)
 
 
-def table() -> str:
-    """The grid as HTML; the name of a method leads to its card, and ``tables.js`` adds a filter to each choice."""
-    frame = grid().drop(columns="label")
+def table(paper: str | None = None) -> str:
+    """The grid as HTML (of one paper, or all); the name of a method leads to its card, and ``tables.js`` filters it."""
+    frame = grid(paper).drop(columns="label")
     head = "".join(f'<th scope="col">{escape.html(name)}</th>' for name in ("method", *frame.columns))
     body = "".join(
         f'<tr><th scope="row"><a href="#{anchor(str(name))}">{escape.html(name)}</a></th>'

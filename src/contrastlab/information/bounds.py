@@ -5,15 +5,21 @@ Every function returns a *bound* in nats, to be maximised; its negative is the l
 values of y that do not belong to it; ``independents`` are scores, of any shape, of pairs from p(x) p(y).
 :func:`pairs` splits the ``[B, B]`` scores of a batch into the first two.
 
-| function | bounds | tight at | with samples |
-| --- | --- | --- | --- |
-| :func:`nwj` | I from below | 1 + log ratio | unbiased, high variance |
-| :func:`donsker_varadhan`, :class:`Mine` | I from below | log ratio + constant | overshoots on few samples |
-| :func:`info_nce` | min(I, log K) from below | log ratio + b(x) | unbiased for its own expectation, low variance |
-| :func:`leave_one_out` | I from *above*, only at the log ratio + b(x) | – | high variance |
-| :func:`vince` | InfoNCE from below, where its hypothesis holds | – | as InfoNCE |
-| :func:`cnce` | I from below, where its hypothesis holds | – | lower variance |
-| :func:`f_information` | I_f from below | f′(ratio) | unbiased |
+========================  ==================================  ====================  =========================
+function                  bounds                              tight at              with samples
+========================  ==================================  ====================  =========================
+:func:`nwj`               I from below                        1 + log ratio         unbiased, high variance
+:func:`donsker_varadhan`  I from below                        log ratio + constant  overshoots on few samples
+:class:`Mine`             I from below                        log ratio + constant  overshoots on few samples
+:func:`info_nce`          min(I, log K) from below            log ratio + b(x)      low variance
+:func:`leave_one_out`     I from *above*, at the best critic  log ratio + b(x)      high variance
+:func:`vince`             InfoNCE from below, conditionally   –                     as InfoNCE
+:func:`cnce`              I from below, conditionally         –                     lower variance
+:func:`f_information`     I_f from below                      f′(ratio)             unbiased
+========================  ==================================  ====================  =========================
+
+:func:`info_nce` is unbiased for its own expectation, which never exceeds log K. :func:`vince` and :func:`cnce` are
+bounds only where their hypotheses hold, and :func:`leave_one_out` bounds I only if the critic is log ratio + b(x).
 
 "Log ratio" is ``log p(x, y) / p(x) p(y)``. Exact expectations of all of them on finite distributions, and the
 Barber–Agakov bounds, which need a density, are in :mod:`contrastlab.information.exact`.

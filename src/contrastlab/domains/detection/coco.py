@@ -112,7 +112,7 @@ class Annotations:
         return replace(self, images=subset, objects=tuple(objects))
 
     def only(self, names: Sequence[str] | None = None, *, merged: str = "") -> Annotations:
-        """Objects of some categories (None is all), kept apart or as one category called ``merged``."""
+        """Objects of some categories (of all if ``None``), kept apart or as one category called ``merged``."""
         categories = list(self.categories)
         if names is not None:
             categories = [category for category in categories if category["name"] in names]
