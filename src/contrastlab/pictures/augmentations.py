@@ -25,6 +25,7 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 _ATTEMPTS = 10  # crops tried before the central one is taken, as in torchvision
+_NEUTRAL_FACTORS = (1.0, 1.0, 1.0, 0.0)  # of brightness, contrast, saturation and hue
 _CHUNK = 1 << 18  # output values processed together on a CPU: their float32 stay in the second-level cache
 
 
@@ -38,10 +39,11 @@ class ViewDraws:
     order: Tensor  #: [B, 4], a permutation of 0..3 a row: order[b, k] is the operation applied k-th
     grayscale: Tensor  #: boolean [B]
     sigma: Tensor  #: [B], standard deviation of the blur, 0 for none
-    operations: Tensor  #: [B, n, 3], see image_operations.sample_operations
+    operations: Tensor  #: [B, n, 3], see :func:`contrastlab.pictures.operations.sample_operations`
 
     def __getitem__(self, part: slice | Tensor) -> ViewDraws:
-        return ViewDraws(*(getattr(self, field)[part] for field in self.__dataclass_fields__))
+        """The draws of some of the images."""
+        return ViewDraws(**{name: draws[part] for name, draws in vars(self).items()})
 
 
 @dataclass(frozen=True)
@@ -71,24 +73,41 @@ class Augmentation:
     resize: int | None = None
 
     def __post_init__(self) -> None:
-        check, mean, std = errors.check, self.mean, self.std  # a check may rely on those before it
-        check(errors.is_integer(self.size), "size", self.size, "an integer >= 1")
-        for field, most in (("scale", 1.0), ("ratio", math.inf), ("blur_sigma", math.inf)):
-            low, *rest = given = getattr(self, field)
-            accepted = f"(low, high) with 0 < low <= high <= {most:g}"
-            check(len(rest) == 1 and 0 < low <= rest[0] <= most, field, given, accepted)
+        # a check may rely on those before it
+        errors.check(errors.is_integer(self.size), "size", self.size, "an integer >= 1")
+        _check_range("scale", self.scale, most=1.0)
+        _check_range("ratio", self.ratio)
+        _check_range("blur_sigma", self.blur_sigma)
         for field in ("flip", "jitter_p", "grayscale", "blur"):
-            check(0 <= getattr(self, field) <= 1, field, getattr(self, field), "a probability in [0, 1]")
-        strengths = len(self.jitter) == 4 and all(0 <= s < math.inf for s in self.jitter) and self.jitter[3] <= 0.5
-        check(strengths, "jitter", self.jitter, "four strengths >= 0, the last (hue) <= 0.5")
-        taps, accepted = self.kernel, f"None or an odd number with blur_kernel // 2 < size={self.size}"
-        check(taps % 2 == 1 and 0 <= taps // 2 < self.size, "blur_kernel", self.blur_kernel, accepted)
-        check(self.randaugment >= 0, "randaugment", self.randaugment, "a number of operations >= 0")
-        check(len(mean) in (1, 3), "mean", mean, "one value or three")
-        deviations = len(std) == len(mean) and all(s > 0 for s in std)
-        check(deviations, "std", std, f"{len(mean)} values > 0, as many as mean has")
-        resize, accepted = self.resize, f"None or an integer >= size={self.size}"
-        check(resize is None or resize >= self.size, "resize", resize, accepted)
+            probability = getattr(self, field)
+            errors.check(0 <= probability <= 1, field, probability, "a probability in [0, 1]")
+        self._check_jitter()
+        self._check_kernel()
+        errors.check(self.randaugment >= 0, "randaugment", self.randaugment, "a number of operations >= 0")
+        self._check_normalisation()
+        fits = self.resize is None or self.resize >= self.size
+        errors.check(fits, "resize", self.resize, f"None or an integer >= size={self.size}")
+
+    def _check_jitter(self) -> None:
+        accepted = "four strengths >= 0, the last (hue) <= 0.5"
+        errors.check(len(self.jitter) == 4, "jitter", self.jitter, accepted)
+        for strength in self.jitter:
+            errors.check(0 <= strength < math.inf, "jitter", self.jitter, accepted)
+        errors.check(self.jitter[operations.HUE] <= 0.5, "jitter", self.jitter, accepted)
+
+    def _check_kernel(self) -> None:
+        odd = self.kernel % 2 == 1
+        reflects = 0 <= self.kernel // 2 < self.size
+        accepted = f"None or an odd number with blur_kernel // 2 < size={self.size}"
+        errors.check(odd and reflects, "blur_kernel", self.blur_kernel, accepted)
+
+    def _check_normalisation(self) -> None:
+        channels = len(self.mean)
+        errors.check(channels in (1, 3), "mean", self.mean, "one value or three")
+        accepted = f"{channels} values > 0, as many as mean has"
+        errors.check(len(self.std) == channels, "std", self.std, accepted)
+        for deviation in self.std:
+            errors.check(deviation > 0, "std", self.std, accepted)
 
     @property
     def kernel(self) -> int:
@@ -104,53 +123,87 @@ class Augmentation:
         ``[B, V, C, size, size]``, of which number ``view`` is flipped, coloured and blurred only.
         """
         cropped = images.dim() == 5
-        pictures = images[:, view] if cropped else images
-        check_images(pictures, floating=False)
-        count, _, height, width = pictures.shape
-        return apply(pictures, self, self.sample(count, height, width, rng, images.device), cropped=cropped)
+        if cropped:
+            images = images[:, view]
+        check_images(images, floating=False)
+        count, _, height, width = images.shape
+        draws = self.sample(count, height, width, rng, images.device)
+        return apply(images, self, draws, cropped=cropped)
 
     def sample(
-        self, count: int, height: int, width: int, rng: torch.Generator | None = None,
+        self,
+        count: int,
+        height: int,
+        width: int,
+        rng: torch.Generator | None = None,
         device: torch.device | str | None = None,
-    ) -> ViewDraws:  # fmt: skip
+    ) -> ViewDraws:
         """All random parameters of one view of each of ``count`` images of ``height`` by ``width`` pixels.
 
         The same numbers are consumed whatever the augmentation, so two of them with one seed crop alike; RandAugment
         alone draws more, and after all others. ``device`` is where to draw, by default the CPU.
         """
         boxes = sample_boxes(count, height, width, scale=self.scale, ratio=self.ratio, generator=rng, device=device)
-        unit = torch.rand(count, 9, generator=rng, device=device)  # four factors, four ranks, whether at all
-        idle, factors = (1.0, 1.0, 1.0, 0.0), []
-        for k, strength in enumerate(self.jitter):
-            low = max(0.0, 1.0 - strength) if k != operations.HUE else -strength
-            factors.append(_uniform(low, idle[k] + strength, unit[:, k]).where(unit[:, 8] < self.jitter_p, idle[k]))
+        # of each image four factors, four ranks in the order, and whether it is jittered at all
+        jitter = torch.rand(count, 9, generator=rng, device=device)
         flip, grey, blur, sigma = torch.rand(4, count, generator=rng, device=device)
-        sigma = _uniform(*self.blur_sigma, sigma).where(blur < self.blur, 0.0)
+        deviation = _uniform(*self.blur_sigma, sigma)
         steps = boxes.new_zeros(count, 0, 3, dtype=torch.float32)
         if self.randaugment:
             steps = operations.sample_operations(count, self.randaugment, generator=rng, device=device)
         return ViewDraws(
-            boxes, flip < self.flip, torch.stack(factors, dim=1), unit[:, 4:8].argsort(1), grey < self.grayscale,
-            sigma, steps,
-        )  # fmt: skip
+            boxes=boxes,
+            flip=flip < self.flip,
+            factors=self._factors(jitter[:, :4], jittered=jitter[:, 8] < self.jitter_p),
+            order=jitter[:, 4:8].argsort(1),
+            grayscale=grey < self.grayscale,
+            sigma=deviation.where(blur < self.blur, 0.0),
+            operations=steps,
+        )
+
+    def _factors(self, unit: Tensor, jittered: Tensor) -> Tensor:
+        """Factors of the jitter ``[B, 4]`` from numbers of [0, 1); those that change nothing where not ``jittered``."""
+        factors = []
+        for k, strength in enumerate(self.jitter):
+            neutral = _NEUTRAL_FACTORS[k]
+            low = neutral - strength
+            if k != operations.HUE:
+                low = max(0.0, low)
+            factor = _uniform(low, neutral + strength, unit[:, k])
+            factors.append(factor.where(jittered, neutral))
+        return torch.stack(factors, dim=1)
 
     def plain(self, images: Tensor) -> Tensor:
         """The test-time view of uint8 ``[B, C, H, W]``, float32 ``[B, C, size, size]`` in [0, 1], see ``resize``."""
         check_images(images, floating=False)
-        return operations.resize_center(images, self.resize, self.size).mul_(1 / 255).clamp_(0, 1)
+        views = operations.resize_center(images, self.resize, self.size)
+        return views.mul_(1 / 255).clamp_(0, 1)
 
     def puzzle(self, side: int, *, whole: bool = False) -> Augmentation:
         """What a jigsaw of ``side`` pixels is cut from: another crop, or the ``whole`` image if it is one already."""
-        scale, ratio = ((1.0, 1.0), (1.0, 1.0)) if whole else (PUZZLE_SCALE, self.ratio)
+        scale = PUZZLE_SCALE
+        ratio = self.ratio
+        if whole:
+            scale = (1.0, 1.0)
+            ratio = (1.0, 1.0)
         return Augmentation(self.name, side, scale, ratio, self.flip, mean=self.mean, std=self.std)
 
     def normalise(self, images: Tensor) -> Tensor:
         """Floating images ``[B, C, H, W]`` less the mean, divided by the deviation; grey ones use averages of three."""
         check_images(images, floating=True)
-        mean, std = self.mean, self.std
+        mean = self.mean
+        std = self.std
         if images.shape[1] == 1 and len(mean) == 3:
-            mean, std = (sum(mean) / 3,), (sum(std) / 3,)
+            mean = (sum(mean) / 3,)
+            std = (sum(std) / 3,)
         return standardise(images, mean, std)
+
+
+def _check_range(field: str, value: tuple[float, ...], most: float = math.inf) -> None:
+    accepted = f"(low, high) with 0 < low <= high <= {most:g}"
+    errors.check(len(value) == 2, field, value, accepted)
+    low, high = value
+    errors.check(0 < low <= high <= most, field, value, accepted)
 
 
 # Drawing and applying -------------------------------------------------------------------------------------------------
@@ -173,70 +226,112 @@ def sample_boxes(
 ) -> Tensor:
     """Boxes of a random resized crop as torchvision draws them, int64 ``[count, 4]`` of (top, left, height, width).
 
-    Area uniform in ``scale`` times the image's, aspect ratio log-uniform in ``ratio``, position uniform; the first of
-    ten attempts that fits is taken, else the largest central box whose aspect ratio is allowed. All attempts are drawn
-    at once, so the number of draws does not depend on luck.
+    The area is uniform in ``scale`` times the image's, the aspect ratio log-uniform in ``ratio``, the position uniform.
+    The first of ten attempts that fits is taken, else the largest central box whose aspect ratio is allowed. All
+    attempts are drawn at once, so the number of draws does not depend on luck.
     """
     unit = torch.rand(count, 2 * _ATTEMPTS + 2, generator=generator, device=device)
-    area = _uniform(scale[0], scale[1], unit[:, :_ATTEMPTS]) * (height * width)
-    aspect = _uniform(math.log(ratio[0]), math.log(ratio[1]), unit[:, _ATTEMPTS : 2 * _ATTEMPTS]).exp_()
-    heights = (area / aspect).sqrt_().round_()
-    widths = (area * aspect).sqrt_().round_()
+    sizes_unit = unit[:, : 2 * _ATTEMPTS]
+    corner_unit = unit[:, 2 * _ATTEMPTS :]
+    heights, widths = _box_sizes(sizes_unit, height * width, scale, ratio)
     fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)
-
     any_fits = fits.any(1)
     first = fits.to(torch.uint8).argmax(1, keepdim=True)
     central_height = float(min(height, round(width / ratio[0])))
     central_width = float(min(width, round(height * ratio[1])))
     box_height = heights.gather(1, first)[:, 0].where(any_fits, central_height)
     box_width = widths.gather(1, first)[:, 0].where(any_fits, central_width)
-
-    room = torch.stack((height - box_height, width - box_width))
-    uniform = torch.minimum((unit[:, -2:].T * (room + 1)).floor_(), room)
-    top, left = uniform.where(any_fits, (room / 2).floor_())
+    top = _corner(height - box_height, corner_unit[:, 0], any_fits)
+    left = _corner(width - box_width, corner_unit[:, 1], any_fits)
     return torch.stack((top, left, box_height, box_width), dim=1).long()
+
+
+def _box_sizes(
+    unit: Tensor, pixels: int, scale: tuple[float, float], ratio: tuple[float, float]
+) -> tuple[Tensor, Tensor]:
+    """Heights and widths ``[count, n]`` of boxes in an image of so many pixels, from ``[count, 2n]`` of [0, 1)."""
+    area_unit, aspect_unit = unit.chunk(2, dim=1)
+    area = _uniform(scale[0], scale[1], area_unit) * pixels
+    aspect = _uniform(math.log(ratio[0]), math.log(ratio[1]), aspect_unit).exp_()
+    heights = (area / aspect).sqrt_().round_()
+    widths = (area * aspect).sqrt_().round_()
+    return heights, widths
+
+
+def _corner(room: Tensor, unit: Tensor, anywhere: Tensor) -> Tensor:
+    """Where boxes begin that leave ``room`` pixels: ``anywhere``, drawn from numbers of [0, 1), or in the middle."""
+    drawn = (unit * (room + 1)).floor_()
+    middle = (room / 2).floor_()
+    return torch.minimum(drawn, room).where(anywhere, middle)
 
 
 def apply(images: Tensor, a: Augmentation, draws: ViewDraws, *, cropped: bool = False) -> Tensor:
     """The view of each image ``[B, C, H, W]``, or crop ``[B, C, size, size]`` if ``cropped``, for draws from ``a``."""
     check_images(images, floating=False)
-    fit = not cropped or images.shape[2:] == (a.size, a.size)
-    errors.check(fit, "images.shape", tuple(images.shape), f"crops of {a.size} by {a.size} pixels")
-    if not host.holds(images.device):
-        return _apply(images, a, draws, cropped)
-    # on a CPU: chunks that stay in the cache, of images whose hue rotation has the same place in their order, since a
-    # chunk skips the passes that none of its images needs
+    if cropped:
+        fits = images.shape[2:] == (a.size, a.size)
+        errors.check(fits, "images.shape", tuple(images.shape), f"crops of {a.size} by {a.size} pixels")
+    if host.holds(images.device):
+        return _apply_in_chunks(images, a, draws, cropped)
+    return _apply(images, a, draws, cropped)
+
+
+def _apply_in_chunks(images: Tensor, a: Augmentation, draws: ViewDraws, cropped: bool) -> Tensor:
+    """:func:`_apply` in chunks that stay in the cache of a CPU.
+
+    The images of a chunk have their hue rotation at the same place of their order, where possible: a chunk skips the
+    passes that none of its images needs.
+    """
     count, channels = images.shape[:2]
-    step = max(1, _CHUNK // (channels * a.size * a.size))
-    rows = (draws.order == operations.HUE).to(torch.uint8).argmax(1).argsort() if count else draws.boxes[:, 0]
     result = images.new_empty(count, channels, a.size, a.size, dtype=torch.float32)
-    for start in range(0, count, step):
-        part = rows[start : start + step]
-        # index_copy_ moves whole images; assigning to result[part] would move single values
-        result.index_copy_(0, part, _apply(images.index_select(0, part), a, draws[part], cropped))
+    if count == 0:
+        return result
+    hue_place = (draws.order == operations.HUE).to(torch.uint8).argmax(1)
+    rows = hue_place.argsort()
+    images_per_chunk = max(1, _CHUNK // (channels * a.size * a.size))
+    for chunk in rows.split(images_per_chunk):
+        views = _apply(images.index_select(0, chunk), a, draws[chunk], cropped)
+        # index_copy_ moves whole images; assigning to result[chunk] would move single values
+        result.index_copy_(0, chunk, views)
     return result
 
 
 def _apply(images: Tensor, a: Augmentation, draws: ViewDraws, cropped: bool) -> Tensor:
     if cropped:
-        views = torch.where(draws.flip[:, None, None, None], images.flip(-1), images) / 255
+        flipped = torch.where(draws.flip[:, None, None, None], images.flip(-1), images)
+        views = flipped / 255
     else:
         views = operations.crop_resize(images, draws.boxes, a.size, draws.flip).mul_(1 / 255)
-    greyed = a.grayscale > 0 and images.shape[1] == 3
-    if greyed and a.grayscale_first:
-        views = operations.grayscale(views, draws.grayscale)
-    if any(a.jitter):
-        views = operations.jitter_(views, draws.factors, draws.order, hue=a.jitter[operations.HUE] > 0)
-    if greyed and not a.grayscale_first:
-        views = operations.grayscale(views, draws.grayscale)
-    if a.blur > 0 and not host.holds(views.device):
-        views = operations.gaussian_blur(views, draws.sigma, a.kernel)
-    elif a.blur > 0 and len(chosen := draws.sigma.nonzero()[:, 0]):
-        blurred = operations.gaussian_blur(views.index_select(0, chosen), draws.sigma[chosen], a.kernel)
-        views.index_copy_(0, chosen, blurred)
+    views = _recolour(views, a, draws)
+    if a.blur > 0:
+        views = _blur(views, draws.sigma, a.kernel)
     if a.randaugment:
         views = operations.randaugment(views.clamp_(0, 1), draws.operations)
     return views.clamp_(0, 1)  # rounding of the resampling may leave [0, 1] by 1e-7
+
+
+def _recolour(views: Tensor, a: Augmentation, draws: ViewDraws) -> Tensor:
+    """Jitter, and grey values before or after it; may change ``views`` in place."""
+    drops_colour = a.grayscale > 0 and views.shape[1] == 3
+    if drops_colour and a.grayscale_first:
+        views = operations.grayscale(views, draws.grayscale)
+    if any(a.jitter):
+        turns_hue = a.jitter[operations.HUE] > 0
+        views = operations.jitter_(views, draws.factors, draws.order, hue=turns_hue)
+    if drops_colour and not a.grayscale_first:
+        views = operations.grayscale(views, draws.grayscale)
+    return views
+
+
+def _blur(views: Tensor, sigma: Tensor, kernel: int) -> Tensor:
+    """Blurred views; a CPU, which can look without waiting, blurs only those with a ``sigma`` above 0, in place."""
+    if not host.holds(views.device):
+        return operations.gaussian_blur(views, sigma, kernel)
+    chosen = sigma.nonzero()[:, 0]
+    if len(chosen):
+        blurred = operations.gaussian_blur(views.index_select(0, chosen), sigma[chosen], kernel)
+        views.index_copy_(0, chosen, blurred)
+    return views
 
 
 # The published augmentations ------------------------------------------------------------------------------------------
@@ -249,23 +344,31 @@ def _simclr(size: int) -> Fields:
     weak = {"scale": (0.08, 1.0), "jitter": (0.4, 0.4, 0.4, 0.1), "jitter_p": 0.8, "grayscale": 0.2}
     if size < 64:
         return weak
-    return {**weak, "jitter": (0.8, 0.8, 0.8, 0.2), "blur": 0.5, "blur_kernel": size // 10 // 2 * 2 + 1}
+    odd_tenth = size // 10 // 2 * 2 + 1
+    return {**weak, "jitter": (0.8, 0.8, 0.8, 0.2), "blur": 0.5, "blur_kernel": odd_tenth}
 
 
 def _cmc_stl10(size: int) -> Fields:
     """A crop of 64 from 96 pixels, flipped or not; of other pictures as large a part."""
-    return {"scale": (4 / 9, 4 / 9), "ratio": (1.0, 1.0), "resize": None if size == 64 else size}
+    resize = None if size == 64 else size
+    return {"scale": (4 / 9, 4 / 9), "ratio": (1.0, 1.0), "resize": resize}
 
 
-_ROWS = tomllib.loads((files("contrastlab.pictures") / "augmentations.toml").read_text(encoding="utf-8"))
+def _stored_rows() -> dict[str, Fields]:
+    """The rows of ``augmentations.toml``, whose lists are tuples here."""
+    text = (files("contrastlab.pictures") / "augmentations.toml").read_text(encoding="utf-8")
+    rows: dict[str, Fields] = {}
+    for name, row in tomllib.loads(text).items():
+        fields = {}
+        for field, value in row.items():
+            fields[field] = tuple(value) if isinstance(value, list) else value
+        rows[name] = fields
+    return rows
 
-AUGMENTATIONS: Mapping[str, Fields | Callable[[int], Fields]] = MappingProxyType({
-    **{
-        name: {field: tuple(value) if isinstance(value, list) else value for field, value in row.items()}
-        for name, row in _ROWS.items()
-    },
-    "simclr": _simclr, "cmc_stl10": _cmc_stl10,
-})  # fmt: skip
+
+AUGMENTATIONS: Mapping[str, Fields | Callable[[int], Fields]] = MappingProxyType(
+    {**_stored_rows(), "simclr": _simclr, "cmc_stl10": _cmc_stl10}
+)
 """Name to the fields of an :class:`Augmentation` beside name and size, or to a function of the view's side."""
 
 
@@ -276,5 +379,8 @@ def augmentation(name: str, size: int) -> Augmentation:
     """
     errors.check_name("augmentation", name, AUGMENTATIONS)
     fields = AUGMENTATIONS[name]
-    resize = size if size < 64 or size == 96 else round(size * 8 / 7)
-    return Augmentation(name, size, **{"resize": resize, **(fields(size) if callable(fields) else fields)})
+    if callable(fields):
+        fields = fields(size)
+    keeps_size = size < 64 or size == 96
+    resize = size if keeps_size else round(size * 8 / 7)
+    return Augmentation(name, size, **{"resize": resize, **fields})

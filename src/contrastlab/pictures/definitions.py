@@ -68,11 +68,14 @@ class Transfer(Task):
     metrics = (Metric("transfer", "transfer accuracy", items="test items"),)
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
-        own = "mean and variance of the target's training images; a colour split keeps its fixed ranges"
+        normalised_by = "the statistics of pre-training"
+        if self.view.normalise == "target":
+            normalised_by = "mean and variance of the target's training images; a colour split keeps its fixed ranges"
         return {
-            **Linear(self.probe).protocol(setting), "train_view": self.view.augmentation or "as in pre-training",
-            "normalised_by": own if self.view.normalise == "target" else "the statistics of pre-training",
-        }  # fmt: skip
+            **Linear(self.probe).protocol(setting),
+            "train_view": self.view.augmentation or "as in pre-training",
+            "normalised_by": normalised_by,
+        }
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,9 @@ class Layers(Task):
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
         return {
-            **self.probe.model_dump(mode="json", exclude={"features"}), "layers": self.layers.model_dump(mode="json"),
-            **FROZEN, "pooling": f"adaptive max, at most {self.layers.values} values a layer", **LAST,
-        }  # fmt: skip
+            **self.probe.model_dump(mode="json", exclude={"features"}),
+            "layers": self.layers.model_dump(mode="json"),
+            **FROZEN,
+            "pooling": f"adaptive max, at most {self.layers.values} values a layer",
+            **LAST,
+        }

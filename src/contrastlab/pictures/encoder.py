@@ -40,9 +40,8 @@ def _head(kind: Head, feature_dim: int, dim: int) -> nn.Module:
     if kind == "moco_v3":
         hidden = 4096 if feature_dim >= 384 else 4 * feature_dim
         return normed_layers(feature_dim, hidden, hidden, dim)
-    hidden_layers = 2 if kind == "mlp3" else 1
-    layers: list[nn.Module] = []
-    for _ in range(hidden_layers):
+    layers: list[nn.Module] = [nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True)]
+    if kind == "mlp3":
         layers += [nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers, nn.Linear(feature_dim, dim))
 
@@ -63,15 +62,27 @@ class Encoder(nn.Module):
     """
 
     def __init__(
-        self, backbone: nn.Module, feature_dim: int, head: Head = "linear", dim: int = 128, in_channels: int = 3,
+        self,
+        backbone: nn.Module,
+        feature_dim: int,
+        head: Head = "linear",
+        dim: int = 128,
+        in_channels: int = 3,
         pieces: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
-        self.backbone, self.feature_dim, self.dim, self.in_channels = backbone, feature_dim, dim, in_channels
+        self.backbone = backbone
+        self.feature_dim = feature_dim
+        self.dim = dim
+        self.in_channels = in_channels
         self.layout = torch.channels_last
         fully_connected = getattr(backbone, "fully_connected", None)
         self.head_reads_map = fully_connected is not None
-        self.head: nn.Module = fully_connected(dim) if fully_connected else _head(head, feature_dim, dim)
+        self.head: nn.Module
+        if fully_connected is not None:
+            self.head = fully_connected(dim)
+        else:
+            self.head = _head(head, feature_dim, dim)
         if pieces:
             self.patch_head = _head(head, feature_dim, dim)
             self.puzzle_head = nn.Linear(pieces * dim, dim)
@@ -85,9 +96,10 @@ class Encoder(nn.Module):
         if pooled and hasattr(self.backbone, "pooled"):
             return self.backbone.pooled(x)  # type: ignore[operator]
         features = self.backbone(x)
-        if features.dim() == 2:
-            return features if pooled else features[:, :, None, None]
-        return features.mean((2, 3)) if pooled else features
+        is_map = features.dim() != 2
+        if pooled:
+            return features.mean((2, 3)) if is_map else features
+        return features if is_map else features[:, :, None, None]
 
     def forward(self, x: Tensor) -> Tensor:
         """Unit embeddings ``[B, dim]``; float32 also under autocast, since losses divide by small temperatures.
@@ -96,8 +108,9 @@ class Encoder(nn.Module):
         whose concatenated embeddings a second head reads.
         """
         if x.dim() == 5:
-            each = self.patch_head(self.features(x.flatten(0, 1)))
-            return _unit(self.puzzle_head(each.view(len(x), -1)))
+            patches = x.flatten(0, 1)
+            embeddings = self.patch_head(self.features(patches))
+            return _unit(self.puzzle_head(embeddings.view(len(x), -1)))
         return _unit(self.project(x))
 
     def project(self, x: Tensor) -> Tensor:
@@ -106,11 +119,13 @@ class Encoder(nn.Module):
 
     def stages(self, x: Tensor) -> dict[str, Tensor]:
         """The map ``[B, C, h, w]`` of each block of the backbone by name, from the finest to the coarsest."""
-        return self._of_blocks("stages")(x.contiguous(memory_format=self.layout))
+        stages = self._of_blocks("stages")
+        return stages(x.contiguous(memory_format=self.layout))
 
     def decoder(self, outputs: int, width: int, *, skips: bool = True) -> Decoder:
         """A new decoder from this encoder's maps; see :class:`contrastlab.pictures.networks.Decoder`."""
-        return Decoder(self._of_blocks("stage_channels"), outputs, width, skips=skips)
+        channels = self._of_blocks("stage_channels")
+        return Decoder(channels, outputs, width, skips=skips)
 
     def _of_blocks(self, attribute: str) -> Any:
         if not hasattr(self.backbone, attribute):
@@ -121,8 +136,10 @@ class Encoder(nn.Module):
         """Unit embeddings ``[B, dim]`` as :meth:`forward` gives them, and one block's map ``[B, C, h, w]``."""
         stages = self.stages(x)
         errors.check_name("block of the encoder", block, stages)
-        last = list(stages.values())[-1]
-        return _unit(self.head(last if self.head_reads_map else last.mean((2, 3)))), stages[block]
+        features = list(stages.values())[-1]
+        if not self.head_reads_map:
+            features = features.mean((2, 3))
+        return _unit(self.head(features)), stages[block]
 
 
 def _unit(embedding: Tensor) -> Tensor:
@@ -153,16 +170,24 @@ class Shared(nn.Module):
 
 def set_memory_format(module: nn.Module, *, channels_last: bool) -> None:
     """Choose the memory format of every encoder in ``module``, for weights and inputs alike."""
+    layout = torch.channels_last if channels_last else torch.contiguous_format
     for encoder in module.modules():
         if isinstance(encoder, Encoder):
-            encoder.layout = torch.channels_last if channels_last else torch.contiguous_format
-            encoder.to(memory_format=encoder.layout)
+            encoder.layout = layout
+            encoder.to(memory_format=layout)
 
 
 def build(
-    arch: str, *, in_channels: int = 3, stem: Stem = "imagenet", head: Head = "linear", dim: int = 128,
-    width: float = 1.0, pieces: int = 0, options: Mapping[str, Any] = MappingProxyType({}),
-) -> Encoder:  # fmt: skip
+    arch: str,
+    *,
+    in_channels: int = 3,
+    stem: Stem = "imagenet",
+    head: Head = "linear",
+    dim: int = 128,
+    width: float = 1.0,
+    pieces: int = 0,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Encoder:
     """A new encoder of :data:`ARCHITECTURES` in channels-last memory format, on the CPU, in training mode.
 
     ``arch`` may also be ``timm:<name>``, ``torchvision:<name>`` or a name of :func:`contrastlab.encoders.register`,
@@ -172,17 +197,18 @@ def build(
     small networks shrink their input twice as fast with ``"imagenet"``. ``width`` is a factor on the channels; a
     ResNet's stem keeps 64 (CMC's half-width networks are 0.5). The rest is as in :class:`Encoder`.
     """
-    make = ARCHITECTURES.get(arch) or foreign.network(arch, options)
+    make = ARCHITECTURES.get(arch)
+    if make is not None:
+        errors.check(not options, "arch_options", dict(options), f"none with {arch}")
+    else:
+        make = foreign.network(arch, options)
     if make is None:
         raise errors.unknown("architecture", arch, (*ARCHITECTURES, "timm:<name>", "torchvision:<name>"))
-    errors.check(not options or arch not in ARCHITECTURES, "arch_options", dict(options), f"none with {arch}")
     errors.check_choice("stem", stem, get_args(Stem))
     errors.check_choice("head", head, get_args(Head))
     errors.check_positive(in_channels=in_channels, dim=dim, width=width)
     backbone: Any = make(in_channels, stem, width)
-    feature_dim = getattr(backbone, "head_hidden_size", None) or getattr(backbone, "num_features", None)
-    if not isinstance(backbone, nn.Module) or not isinstance(feature_dim, int):
-        raise errors.reject("arch", arch, "one that makes a torch.nn.Module with a number of features num_features")
+    feature_dim = _feature_dim(arch, backbone)
     if arch in ARCHITECTURES and not getattr(backbone, "initialises_itself", False):
         backbone.apply(_initialise)
     encoder = Encoder(backbone, feature_dim, head, dim, in_channels, pieces)
@@ -190,19 +216,31 @@ def build(
     return encoder.to(memory_format=torch.channels_last)
 
 
+def _feature_dim(arch: str, backbone: Any) -> int:
+    """Number of features that a backbone says it has; one that is no module, or does not say, is refused."""
+    feature_dim = getattr(backbone, "head_hidden_size", None) or getattr(backbone, "num_features", None)
+    if not isinstance(backbone, nn.Module) or not isinstance(feature_dim, int):
+        raise errors.reject("arch", arch, "one that makes a torch.nn.Module with a number of features num_features")
+    return feature_dim
+
+
 def build_for(views: Views, image_channels: int, *, arch: str, **options: Any) -> nn.ModuleList:
     """One encoder per stream of the recipe part "views", for images with so many channels; see :func:`build`.
 
     A colour split has two full-width networks (Ring, Table 1: "two encoders"); CMC's own have ``width=0.5``.
     """
-    inputs = views.channels(image_channels)
-    return nn.ModuleList(build(arch, in_channels=c, pieces=views.pieces, **options) for c in inputs)
+    encoders = []
+    for channels in views.channels(image_channels):
+        encoders.append(build(arch, in_channels=channels, pieces=views.pieces, **options))
+    return nn.ModuleList(encoders)
 
 
 def features(encoders: nn.ModuleList, views: tuple[Tensor, ...], pooled: bool = True) -> Tensor:
     """Features of one view for each encoder, side by side: ``[B, sum of F]``, or unpooled ``[B, sum of F, h, w]``."""
     parts = [encoder.features(view, pooled) for encoder, view in _pairs(encoders, views)]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(parts, dim=1)
 
 
 def _pairs(encoders: nn.ModuleList, views: tuple[Tensor, ...]) -> Iterator[tuple[Any, Tensor]]:
@@ -220,20 +258,24 @@ def named_layers(encoder: Encoder) -> Mapping[str, nn.Module]:
     and its four stages conv2 … conv5; a plain sequence of blocks conv1, conv2, ….
     """
     backbone = encoder.backbone
-    blocks: tuple[nn.Module, ...]
     if isinstance(backbone, ResNet):
-        blocks = (backbone.maxpool, backbone.layer1, backbone.layer2, backbone.layer3, backbone.layer4)
+        stem = backbone.maxpool
+        blocks = [stem, backbone.layer1, backbone.layer2, backbone.layer3, backbone.layer4]
     elif isinstance(backbone, nn.Sequential):
-        blocks = tuple(block for name, block in backbone.named_children() if not name.startswith("pool"))
+        blocks = [block for name, block in backbone.named_children() if not name.startswith("pool")]
     else:
         raise errors.NotApplicableError(f"{type(backbone).__name__} names no layers that could be probed")
-    layers = {f"conv{k}": block for k, block in enumerate(blocks, 1)}
-    return layers | {name: module for name, module in encoder.head.named_children() if name in ("fc6", "fc7")}
+    layers = {f"conv{number}": block for number, block in enumerate(blocks, 1)}
+    for name, module in encoder.head.named_children():
+        if name in ("fc6", "fc7"):
+            layers[name] = module
+    return layers
 
 
 def layer_outputs(encoder: Encoder, x: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
     """What some of the :func:`named_layers` give: maps ``[B, C, h, w]`` or, of fully connected layers, ``[B, C]``."""
-    layers, outputs = named_layers(encoder), {}
+    layers = named_layers(encoder)
+    outputs = {}
 
     def keep(name: str, module: nn.Module, inputs: object, output: Tensor) -> None:
         outputs[name] = output.clone()  # a ReLU behind may work in place
@@ -241,7 +283,8 @@ def layer_outputs(encoder: Encoder, x: Tensor, names: Sequence[str]) -> dict[str
     with ExitStack() as hooks:
         for name in names:
             errors.check(name in layers, "layers", name, f"those of the encoder: {', '.join(layers)}")
-            hooks.enter_context(layers[name].register_forward_hook(partial(keep, name)))
+            hook = layers[name].register_forward_hook(partial(keep, name))
+            hooks.enter_context(hook)
         encoder(x)
     return {name: outputs[name] for name in names}
 
@@ -261,12 +304,13 @@ def pooled_layers(
 
     A map is max-pooled to the largest square with at most ``limit`` values over all streams.
     """
-    each = [layer_outputs(e, v, names) for e, v in _pairs(encoders, views)]
-    out = {}
+    outputs = [layer_outputs(encoder, view, names) for encoder, view in _pairs(encoders, views)]
+    features = {}
     for name in names:
-        maps = [outputs[name].float() for outputs in each]
-        if maps[0].dim() == 4:
-            side = side_within(sum(m.shape[1] for m in maps), min(maps[0].shape[2:]), limit)
-            maps = [F.adaptive_max_pool2d(m, side).flatten(1) for m in maps]
-        out[name] = torch.cat(maps, 1)
-    return out
+        layers = [by_name[name].float() for by_name in outputs]
+        if layers[0].dim() == 4:
+            channels = sum(layer.shape[1] for layer in layers)
+            side = side_within(channels, min(layers[0].shape[2:]), limit)
+            layers = [F.adaptive_max_pool2d(layer, side).flatten(1) for layer in layers]
+        features[name] = torch.cat(layers, 1)
+    return features

@@ -18,7 +18,8 @@ from contrastlab.support.errors import NonFiniteLossError, NotApplicableError
 from contrastlab.train import checkpoint
 from contrastlab.train.checkpoint import Artefact
 
-SAVE_EVERY_S, SPEAK_EVERY_S = 60.0, 10.0
+SAVE_EVERY_S = 60.0
+SPEAK_EVERY_S = 10.0
 DROPS = (2 / 3, 0.8, 14 / 15)  # of the epochs, after which Adam's rate falls to a fifth: 2,000, … of 3,000 (CMC, E.4)
 
 
@@ -34,8 +35,9 @@ class Fitting:
     def adam(cls, network: nn.Module, how: SegmentationProbe) -> Fitting:
         """A network trained by Adam, whose rate falls as ``DROPS`` says."""
         adam = torch.optim.Adam(network.parameters(), lr=how.lr, betas=how.betas)
-        milestones = sorted({max(1, round(part * how.epochs)) for part in DROPS})
-        return cls(network, adam, torch.optim.lr_scheduler.MultiStepLR(adam, milestones, 0.2))
+        milestones = {max(1, round(share * how.epochs)) for share in DROPS}
+        schedule = torch.optim.lr_scheduler.MultiStepLR(adam, sorted(milestones), 0.2)
+        return cls(network, adam, schedule)
 
 
 def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
@@ -46,9 +48,14 @@ def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
 
 
 def fit(
-    losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]], fits: dict[str, Fitting], setting: Setting,
-    chosen: Tensor, how: LinearProbe | SegmentationProbe, name: str, crops: tuple[Any, int] | None = None,
-) -> None:  # fmt: skip
+    losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]],
+    fits: dict[str, Fitting],
+    setting: Setting,
+    chosen: Tensor,
+    how: LinearProbe | SegmentationProbe,
+    name: str,
+    crops: tuple[Any, int] | None = None,
+) -> None:
     """Minimise losses over the training items numbered ``chosen``, each with an optimiser of its own.
 
     ``losses`` takes item numbers ``[B]``, items and a generator for their augmentation, and gives a scalar for each of
@@ -62,18 +69,24 @@ def fit(
     size = min(how.batch_size, len(chosen))
     for epoch in range(how.epochs):
         shuffled = chosen[torch.randperm(len(chosen), generator=order)]
-        crop = Crops(*crops, setting.seed, epoch * len(chosen)) if crops else None
+        crop = None
+        if crops is not None:
+            crop = Crops(*crops, setting.seed, before=epoch * len(chosen))
         values: dict[str, Tensor] = {}
         for index, items in batches(setting.data.train, shuffled, size, setting.device, drop_last=True, crop=crop):
             values = losses(index, items, draws)
             for key, value in values.items():
                 descend(fits[key].optimiser, value)
-        for each in fits.values():
-            each.schedule.step()
-        mean = sum(value.item() for value in values.values()) / len(values)
+        for fitting in fits.values():
+            fitting.schedule.step()
+        mean = _mean(values)
         if not math.isfinite(mean):
             raise NonFiniteLossError(f"{name}: the loss is {mean} in epoch {epoch + 1}; are the features finite?")
         setting.log(f"{name}, epoch {epoch + 1}/{how.epochs}, loss {mean:.3f}")
+
+
+def _mean(losses: dict[str, Tensor]) -> float:
+    return sum(loss.item() for loss in losses.values()) / len(losses)
 
 
 class Resumable:
@@ -83,12 +96,19 @@ class Resumable:
     """
 
     def __init__(
-        self, network: nn.Module, how: ActionRecognition | Detector, name: str, artefact: Artefact | None,
+        self,
+        network: nn.Module,
+        how: ActionRecognition | Detector,
+        name: str,
+        artefact: Artefact | None,
         unit: str = "step",
-    ) -> None:  # fmt: skip
-        self.network, self.name, self.artefact, self.unit = network, name, artefact, unit
-        learning = [p for p in network.parameters() if p.requires_grad]
-        self.optimiser = torch.optim.SGD(learning, lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay)
+    ) -> None:
+        self.network = network
+        self.name = name
+        self.artefact = artefact
+        self.unit = unit
+        trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        self.optimiser = torch.optim.SGD(trained, lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay)
         self.losses: list[float] = []
 
     def descend(self, loss: Tensor, lr: float) -> float:
@@ -105,33 +125,52 @@ class Resumable:
         """
         self._resume(log)
         first = len(self.losses)
-        began = saved = spoke = time.monotonic()
+        began = time.monotonic()
+        saved = began
+        spoke = began
         with torch.enable_grad():
             for loss in steps(first):
                 if not math.isfinite(loss):
                     raise NonFiniteLossError(f"{self.name}: the loss is {loss} at {self.unit} {len(self.losses) + 1}")
                 self.losses.append(loss)
-                now, done = time.monotonic(), len(self.losses)
+                done = len(self.losses)
+                now = time.monotonic()
                 if now - spoke > SPEAK_EVERY_S or done == total:
-                    left = int((now - began) / (done - first) * (total - done))
-                    log(f"{self.name}: {self.unit} {done}/{total} loss {loss:.3f} eta {left // 60}:{left % 60:02d}")
+                    seconds_per_step = (now - began) / (done - first)
+                    seconds_left = int(seconds_per_step * (total - done))
+                    log(self._progress(loss, total, seconds_left))
                     spoke = now
                 if now - saved > SAVE_EVERY_S and done < total:
                     self.save()
                     saved = now
         return self.losses
 
+    def _progress(self, loss: float, total: int, seconds_left: int) -> str:
+        minutes, seconds = divmod(seconds_left, 60)
+        done = len(self.losses)
+        return f"{self.name}: {self.unit} {done}/{total} loss {loss:.3f} eta {minutes}:{seconds:02d}"
+
     def save(self) -> None:
         """Write the checkpoint, where there is an artefact."""
-        if self.artefact is not None:
-            state = {"model": tensors_of(self.network), "optimiser": self.optimiser.state_dict(), "losses": self.losses}
-            self.artefact.save(state)
+        if self.artefact is None:
+            return
+        state = {
+            "model": tensors_of(self.network),
+            "optimiser": self.optimiser.state_dict(),
+            "losses": self.losses,
+        }
+        self.artefact.save(state)
 
     def _resume(self, log: Log) -> None:
-        if self.artefact is None or (state := self.artefact.resume()) is None:
+        """Continue from the checkpoint, if there is one."""
+        if self.artefact is None:
+            return
+        state = self.artefact.resume()
+        if state is None:
             return
         if "epoch" in state:  # of a fine-tuning of version 0.1
-            state |= {"model": state["network"], "losses": [0.0] * state["epoch"]}
+            state["model"] = state["network"]
+            state["losses"] = [0.0] * state["epoch"]
         with torch.no_grad():
             for name, tensor in tensors_of(self.network).items():
                 tensor.copy_(state["model"][name])
@@ -149,4 +188,6 @@ class Pooled(nn.Module):
 
 def tensors_of(network: nn.Module) -> dict[str, Tensor]:
     """Every tensor of a network once, by name."""
-    return {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    tensors: dict[str, Tensor] = dict(network.named_parameters())
+    tensors.update(network.named_buffers())
+    return tensors

@@ -46,10 +46,22 @@ def register(name: str, make: Callable[..., nn.Module]) -> None:
 
 def network(arch: str, options: Mapping[str, Any]) -> Network | None:
     """What makes the backbone ``arch`` with further arguments ``options``; ``None`` for a name that is not known."""
+    make = _maker(arch)
+    if make is None:
+        return None
+    return partial(_build, arch, make, options)
+
+
+def _maker(arch: str) -> Callable[..., Any] | None:
+    """The function of a library, of :func:`register` or of an entry point that makes ``arch``."""
     library, _, name = arch.partition(":")
-    own = _OWN.get(arch) or next((point.load() for point in metadata.entry_points(group=_GROUP, name=arch)), None)
-    make = partial(_LIBRARIES[library], name) if name and library in _LIBRARIES else own
-    return None if make is None else partial(_build, arch, make, options)
+    if name and library in _LIBRARIES:
+        return partial(_LIBRARIES[library], name)
+    if arch in _OWN:
+        return _OWN[arch]
+    for point in metadata.entry_points(group=_GROUP, name=arch):
+        return point.load()
+    return None
 
 
 def _build(
@@ -77,14 +89,17 @@ def _torchvision(name: str, in_channels: int, **options: Any) -> Any:
     plain, _, tag = name.partition(".")
     how = f"the url of torchvision.models.get_model_weights({plain!r})[{tag!r}]"
     _check("torchvision", name, models.list_models(module=models), how)
-    made = models.get_model(name, weights=None, **options)
-    layers = [(path, layer) for path, layer in made.named_modules() if isinstance(layer, nn.Linear)]
-    if in_channels != 3 or not layers:
-        lacks = f"{in_channels} channels instead of three" if layers else "no linear classifier to take off"
-        raise errors.NotApplicableError(f"torchvision:{name} cannot be used here: {lacks}")
-    made.num_features = layers[-1][1].in_features
-    made.set_submodule(layers[-1][0], nn.Identity())
-    return made
+    model = models.get_model(name, weights=None, **options)
+    linear = [path for path, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    if not linear:
+        raise errors.NotApplicableError(f"torchvision:{name} cannot be used here: no linear classifier to take off")
+    if in_channels != 3:
+        lacking = f"{in_channels} channels instead of three"
+        raise errors.NotApplicableError(f"torchvision:{name} cannot be used here: {lacking}")
+    classifier = linear[-1]
+    model.num_features = model.get_submodule(classifier).in_features
+    model.set_submodule(classifier, nn.Identity())
+    return model
 
 
 _LIBRARIES: Mapping[str, Callable[..., Any]] = {"timm": _timm, "torchvision": _torchvision}
@@ -116,20 +131,22 @@ def read(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        inside = _weights(torch.load(path, map_location="cpu", weights_only=True))
-        return {str(name): value for name, value in inside.items() if isinstance(value, Tensor)}
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        weights = _weights(checkpoint)
+        return {str(name): value for name, value in weights.items() if isinstance(value, Tensor)}
     except (*files.DAMAGED, pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError) as error:
-        reason = (_objects(error) or str(error) or type(error).__name__).splitlines()[0]
+        reason = _objects(error) or str(error) or type(error).__name__
+        first_line = reason.splitlines()[0]
         accepted = "a .safetensors file, or tensors and plain values of torch.save; other objects are not read"
-        raise errors.CorruptFileError(f"{path} holds no state dict ({reason}); accepted is {accepted}") from error
+        raise errors.CorruptFileError(f"{path} holds no state dict ({first_line}); accepted is {accepted}") from error
 
 
 def _objects(error: Exception) -> str:
     """What other objects a refused file holds, and how to save its tensors alone; empty for any other error."""
     if not isinstance(error, pickle.UnpicklingError):
         return ""
-    named = re.search(r"GLOBAL ([\w.]+)", str(error))  # torch's own message advises to trust the file
-    objects = f"an object of {named[1]}" if named else "objects"
+    match = re.search(r"GLOBAL ([\w.]+)", str(error))  # torch's own message advises to trust the file
+    objects = f"an object of {match[1]}" if match else "objects"
     save = "torch.save(model.state_dict(), 'weights.pth')"
     return f"it holds {objects} beside tensors; where it was trained, save the tensors alone: {save}"
 
@@ -140,7 +157,9 @@ def _weights(inside: Any) -> Mapping[Any, Any]:
         raise TypeError(f"it is a {type(inside).__name__}, not a dictionary")
     for name in _WRAPPERS:
         wrapped = inside.get(name)
-        weights = _most(wrapped) if isinstance(wrapped, Mapping) else {}
+        if not isinstance(wrapped, Mapping):
+            continue
+        weights = _most(wrapped)
         if weights:
             return weights
     weights = _most(inside)
@@ -152,16 +171,19 @@ def _weights(inside: Any) -> Mapping[Any, Any]:
 def _most(inside: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """Of a mapping and those in it the one with most tensors, the outermost of several; empty where none has any."""
     best: Mapping[Any, Any] = {}
-    count, left, seen = 0, [inside], set[int]()
-    while left:
-        mapping = left.pop(0)
+    count = 0
+    unread = [inside]
+    seen: set[int] = set()
+    while unread:
+        mapping = unread.pop(0)
         if id(mapping) in seen:  # a file may hold itself
             continue
         seen.add(id(mapping))
         tensors = sum(isinstance(value, Tensor) for value in mapping.values())
         if tensors > count:
-            best, count = mapping, tensors
-        left += [value for value in mapping.values() if isinstance(value, Mapping)]
+            best = mapping
+            count = tensors
+        unread += [value for value in mapping.values() if isinstance(value, Mapping)]
     return best
 
 
@@ -171,18 +193,25 @@ def check_weights(path: Path, wanted: Mapping[str, Tensor], weights: Mapping[str
         value = weights.get(name)
         if value is None:
             continue
-        wrong = ""
-        if value.is_meta:
-            wrong = "on the device meta, without numbers"
-        elif value.layout != torch.strided or (place.is_floating_point() and not is_floating(value)):
-            wrong = str(describe(value))
-        elif not value.to(place.dtype).isfinite().all():
-            wrong = f"not finite in {place.dtype}"
-        elif name.endswith("running_var") and bool((value < 0).any()):
-            wrong = "a negative variance"
+        wrong = _fault(name, value, place)
         if wrong:
             accepted = "dense floating-point tensors of finite numbers, and variances of at least 0"
             raise errors.CorruptFileError(f"{path}: {name} is {wrong}; accepted are {accepted}")
+
+
+def _fault(name: str, value: Tensor, place: Tensor) -> str:
+    """Why no network can compute with a tensor in the place of another one; empty where it can."""
+    if value.is_meta:
+        return "on the device meta, without numbers"
+    if value.layout != torch.strided:
+        return str(describe(value))
+    if place.is_floating_point() and not is_floating(value):
+        return str(describe(value))
+    if not value.to(place.dtype).isfinite().all():
+        return f"not finite in {place.dtype}"
+    if name.endswith("running_var") and bool((value < 0).any()):
+        return "a negative variance"
+    return ""
 
 
 def fill(backbone: nn.Module, path: Path, arch: str) -> str:
@@ -192,22 +221,30 @@ def fill(backbone: nn.Module, path: Path, arch: str) -> str:
     tensors of the backbone must be there, in their shapes; only counters of batches may lack. What the file has beside
     them (heads, queues, a momentum encoder) is left aside.
     """
-    state, wanted = read(path), backbone.state_dict()
-    tries: list[tuple[int, str, str]] = []
+    state = read(path)
+    wanted = backbone.state_dict()
     for lead in ("", *_leads(state)):
         behind = {key.removeprefix(lead): value for key, value in state.items() if key.startswith(lead)}
         for trainer, row in _KEY_MAPS.items():
             fits, lacking = _fitting(behind, row, wanted)
-            if not lacking:
-                check_weights(path, wanted, fits)
-                backbone.load_state_dict(fits, strict=False)
-                return f"{trainer}, behind {lead}" if lead else trainer
-            if not lead:
-                tries.append((len(lacking), trainer, lacking[0]))
-    count, trainer, first = min(tries, key=lambda each: each[0])
-    what = f"{count} of {len(wanted)} tensors are absent or of another shape, such as {first}"
-    held = ", ".join(list(state)[:3])
-    raise errors.reject("arch", arch, f"the architecture of {path}, which has {held}: read as of {trainer}, {what}")
+            if lacking:
+                continue
+            check_weights(path, wanted, fits)
+            backbone.load_state_dict(fits, strict=False)
+            if lead:
+                return f"{trainer}, behind {lead}"
+            return trainer
+    raise errors.reject("arch", arch, _closest(path, state, wanted))
+
+
+def _closest(path: Path, state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """What a file has that no row fits, and what it lacks by the row that fits best."""
+    lacking_of = {trainer: _fitting(state, row, wanted)[1] for trainer, row in _KEY_MAPS.items()}
+    trainer = min(lacking_of, key=lambda name: len(lacking_of[name]))
+    lacking = lacking_of[trainer]
+    absent = f"{len(lacking)} of {len(wanted)} tensors are absent or of another shape, such as {lacking[0]}"
+    names = ", ".join(list(state)[:3])
+    return f"the architecture of {path}, which has {names}: read as of {trainer}, {absent}"
 
 
 def _leads(state: Mapping[str, Tensor]) -> list[str]:
@@ -225,12 +262,19 @@ def _fitting(
     state: Mapping[str, Tensor], row: Mapping[str, Any], wanted: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], list[str]]:
     """The tensors of a file under the backbone's names, as one trainer's row maps them, and the names that lack."""
-    children = {str(k): name for k, name in enumerate(row.get("children", ()))}
-    named: dict[str, Tensor] = {}
+    children = {str(number): name for number, name in enumerate(row.get("children", ()))}
+    renamed: dict[str, Tensor] = {}
     for key, value in state.items():
         if key.startswith(row["prefix"]):
             first, dot, rest = key.removeprefix(row["prefix"]).partition(".")
-            named[children.get(first, first) + dot + rest] = value
-    fits = {name: named[name] for name, place in wanted.items() if name in named and named[name].shape == place.shape}
-    lacking = [name for name in wanted if name not in fits and not name.endswith("num_batches_tracked")]
+            name = children.get(first, first) + dot + rest
+            renamed[name] = value
+    fits = {}
+    lacking = []
+    for name, place in wanted.items():
+        tensor = renamed.get(name)
+        if tensor is not None and tensor.shape == place.shape:
+            fits[name] = tensor
+        elif not name.endswith("num_batches_tracked"):
+            lacking.append(name)
     return fits, lacking

@@ -50,12 +50,16 @@ class ItemSet:
         def __getitem__(self, index: int) -> Tensor: ...
 
     def __post_init__(self) -> None:
-        labels, count = self.labels, len(getattr(self, self.by_item[0]))
+        labels = self.labels
+        count = len(getattr(self, self.by_item[0]))
         if labels.dtype != torch.int64 or labels.shape != (count,):
-            raise reject("labels", f"{labels.dtype} of shape {tuple(labels.shape)}", f"int64 of shape ({count},)")
-        low, high = (int(labels.min()), int(labels.max())) if count else (-1, -1)
-        accepted = f"-1 for unlabelled, else 0 to {len(self.classes) - 1}, the index into classes"
-        check(low >= -1 and high < len(self.classes), "labels", (low, high), accepted)
+            wrong = f"{labels.dtype} of shape {tuple(labels.shape)}"
+            raise reject("labels", wrong, f"int64 of shape ({count},)")
+        if count:
+            lowest = int(labels.min())
+            highest = int(labels.max())
+            accepted = f"-1 for unlabelled, else 0 to {len(self.classes) - 1}, the index into classes"
+            check(lowest >= -1 and highest < len(self.classes), "labels", (lowest, highest), accepted)
 
     def _form(self) -> str:
         """How items are stored and read: the beginning of what is hashed."""
@@ -64,7 +68,8 @@ class ItemSet:
     def _hashed(self) -> Iterator[str | Tensor]:
         """What the fingerprint depends on."""
         yield self._form()
-        yield from (getattr(self, self.by_item[0]), self.labels)
+        yield getattr(self, self.by_item[0])
+        yield self.labels
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -92,34 +97,49 @@ class ItemSet:
             if isinstance(part, str):
                 digest.update(part.encode())
             else:
-                array = part.cpu().contiguous().numpy()
-                digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).view(np.uint8).data)
+                digest.update(_little_endian_bytes(part))
         return digest.hexdigest()[:16]
 
     def subset(self, indices: Tensor) -> Self:
         """The items at ``indices`` (int64 ``[n]``), in that order."""
 
-        def chosen(column: Any) -> Any:
+        def select(column: Any) -> Any:
+            if column is None:
+                return None
             if isinstance(column, tuple):
                 return tuple(column[k] for k in indices.tolist())
-            return None if column is None else column.index_select(0, indices.to(column.device))
+            return column.index_select(0, indices.to(column.device))
 
-        return self._changed(chosen)
+        return self._changed(select)
 
     def _changed(self, change: Callable[[Any], Any]) -> Self:
-        def changed(column: Any) -> Any:
-            by_name = isinstance(column, Mapping)
-            return {name: change(values) for name, values in column.items()} if by_name else change(column)
-
-        return replace(self, **{field: changed(getattr(self, field)) for field in self.by_item})  # type: ignore[type-var]
+        """The same set after a change of each of its columns, those by name included."""
+        columns = {}
+        for field in self.by_item:
+            column = getattr(self, field)
+            if isinstance(column, Mapping):
+                columns[field] = {name: change(values) for name, values in column.items()}
+            else:
+                columns[field] = change(column)
+        return replace(self, **columns)  # type: ignore[type-var]
 
     def take(self, n: int | None, seed: int = 0) -> Self:
         """``n`` random items in their order, or all for None; see :func:`balanced_subset`."""
-        return self if n in (None, len(self)) else self.subset(balanced_subset(self.labels, n, seed))
+        if n is None or n == len(self):
+            return self
+        return self.subset(balanced_subset(self.labels, n, seed))
 
     def to(self, device: torch.device | str) -> Self:
         """The same set with all its tensors on ``device``, if it is resident; files stay files."""
-        return self._changed(lambda column: column.to(device)) if self.resident else self
+        if not self.resident:
+            return self
+        return self._changed(lambda column: column.to(device))
+
+
+def _little_endian_bytes(tensor: Tensor) -> memoryview:
+    array = tensor.cpu().contiguous().numpy()
+    little_endian = array.dtype.newbyteorder("<")
+    return array.astype(little_endian, copy=False).view(np.uint8).data
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,10 +160,11 @@ class Items(ItemSet):
 
     def __post_init__(self) -> None:
         if not self._fits():
-            raise reject("items", f"{self.items.dtype} of shape {tuple(self.items.shape)}", self.shape)
+            wrong = f"{self.items.dtype} of shape {tuple(self.items.shape)}"
+            raise reject("items", wrong, self.shape)
         super().__post_init__()
+        accepted = f"one for each of {len(self)} items"
         for name, values in getattr(self, "factors", {}).items():
-            accepted = f"one for each of {len(self)} items"
             check(len(values) == len(self), f"factors[{name!r}]", f"{len(values)} values", accepted)
 
     def _form(self) -> str:
@@ -178,7 +199,8 @@ class Files(ItemSet):
     def _hashed(self) -> Iterator[str | Tensor]:
         yield self._form()
         for path, label in zip(self.paths, self.labels.tolist(), strict=True):
-            yield f"\0{path}\0{os.stat(self.folder / path).st_size}\0{label}"
+            size = os.stat(self.folder / path).st_size
+            yield f"\0{path}\0{size}\0{label}"
 
     def path(self, index: int) -> Path:
         """The file of an item."""
@@ -194,19 +216,30 @@ def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
     if not is_integer(n) or n > len(labels):
         raise reject("n", n, f"an integer from 1 to the {len(labels)} items of the set, or None for all")
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    known = labels.cpu()[shuffled]
-    if int(known.min()) >= 0:
-        # Rank of each item within its class, in shuffled order; taking by rank fills the classes evenly.
-        by_class = known.argsort(stable=True)
-        counts = known.bincount()
-        rank = torch.empty_like(known)
-        rank[by_class] = torch.arange(len(known)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    shuffled_labels = labels.cpu()[shuffled]
+    if int(shuffled_labels.min()) >= 0:
+        rank = _ranks_within_class(shuffled_labels)
         shuffled = shuffled[rank.argsort(stable=True)]
     return shuffled[:n].sort().values
 
 
+def _ranks_within_class(labels: Tensor) -> Tensor:
+    """How many items before each one have its label: taking items by rank fills the classes evenly."""
+    by_class = labels.argsort(stable=True)
+    counts = labels.bincount()
+    starts = counts.cumsum(0) - counts
+    rank = torch.empty_like(labels)
+    rank[by_class] = torch.arange(len(labels)) - starts.repeat_interleave(counts)
+    return rank
+
+
 def hold_out(
-    labels: Tensor, groups: Tensor | None = None, *, name: str = "", classes: Sequence[str] = (), item: str = "image"
+    labels: Tensor,
+    groups: Tensor | None = None,
+    *,
+    name: str = "",
+    classes: Sequence[str] = (),
+    item: str = "image",
 ) -> Tensor:
     """What is held out of a stratified 80/20 split, boolean ``[N]``, always the same for the same labels.
 
@@ -216,17 +249,22 @@ def hold_out(
     counted; the same number in another class is another group.
     """
     if groups is not None:
-        of_group, of_item = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
-        return hold_out(of_group[0], name=name, classes=classes, item="track")[of_item]
+        labelled_groups, group_of_item = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
+        held_groups = hold_out(labelled_groups[0], name=name, classes=classes, item="track")
+        return held_groups[group_of_item]
     generator = torch.Generator().manual_seed(0)
     held = torch.zeros(len(labels), dtype=torch.bool)
-    for label in sorted(set(labels[labels >= 0].tolist())):
+    for label in labels[labels >= 0].unique().tolist():
         rows = (labels == label).nonzero().flatten()
         if len(rows) < 2:
-            which = f"{f'{name}: ' if name else ''}class {classes[label] if classes else label!r} has one {item}"
-            raise NotApplicableError(f"{which}: a split into train and test needs at least two of each class")
-        rows = rows[torch.randperm(len(rows), generator=generator)]
-        held[rows[: min(max(round(0.2 * len(rows)), 1), len(rows) - 1)]] = True
+            label_name = classes[label] if classes else label
+            alone = f"class {label_name!r} has one {item}"
+            if name:
+                alone = f"{name}: {alone}"
+            raise NotApplicableError(f"{alone}: a split into train and test needs at least two of each class")
+        shuffled = rows[torch.randperm(len(rows), generator=generator)]
+        fifth = max(round(0.2 * len(rows)), 1)
+        held[shuffled[: min(fifth, len(rows) - 1)]] = True
     return held
 
 
@@ -253,28 +291,28 @@ class Splits:
             check(len(part) and part.labelled, argument, part, "at least one item, and a label for every item")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+        parts = [f"{name}={value!r}" for name, value in vars(self).items()]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     @classmethod
     def of(cls, name: str, train: Any, test: Any, note: str) -> Splits:
         """A data set that is pre-trained on its training part, and probed on what has a label."""
-        train, test = (
-            part if part.name.startswith(f"{name}/") else replace(part, name=f"{name}/{split}")  # not a path
-            for part, split in ((train, "train"), (test, "test"))
-        )
+        train = _named_for(train, name, "train")
+        test = _named_for(test, name, "test")
         return cls(name, train, _labelled(train), _labelled(test), note)
 
     @classmethod
     def divided(cls, name: str, pool: Any, held: Tensor, note: str) -> Splits:
         """A data set whose test are the items of ``pool`` where ``held``, boolean ``[N]``, is true."""
-        parts = (("train", ~held), ("test", held))
-        train, test = (replace(pool.subset(torch.where(of)[0]), name=f"{name}/{part}") for part, of in parts)
-        return cls.of(name, train, test, note)
+        train = pool.subset(torch.where(~held)[0])
+        test = pool.subset(torch.where(held)[0])
+        return cls.of(name, replace(train, name=f"{name}/train"), replace(test, name=f"{name}/test"), note)
 
     @classmethod
     def held_out(cls, name: str, pool: Any, note: str, groups: Tensor | None = None) -> Splits:
         """A stratified 80/20 split of ``pool``, see :func:`hold_out`."""
-        return cls.divided(name, pool, hold_out(pool.labels, groups, name=name, classes=pool.classes), note)
+        held = hold_out(pool.labels, groups, name=name, classes=pool.classes)
+        return cls.divided(name, pool, held, note)
 
     def folds(self) -> tuple[tuple[Any, Any], ...]:
         """(train, test) of every official split."""
@@ -282,35 +320,61 @@ class Splits:
 
     def limited(self, n_train: int | None, n_test: int | None, seed: int = 0) -> Splits:
         """The same splits with so many items in ``pretrain``, at most so many in ``train``, so many in ``test``."""
-        pretrain, test = _cut("n_train", n_train, self.pretrain, seed), _cut("n_test", n_test, self.test, seed)
-        shared, most = self.train is self.pretrain, len(self.train)
-        train = pretrain if shared else self.train.take(min(n_train or most, most), seed)
-        further = self.further if n_train is None else ()  # a subset is cut from the first official split alone
+        pretrain = _cut("n_train", n_train, self.pretrain, seed)
+        test = _cut("n_test", n_test, self.test, seed)
+        if self.train is self.pretrain:
+            train = pretrain
+        else:
+            most = len(self.train)
+            train = self.train.take(min(n_train or most, most), seed)
+        further = self.further
+        if n_train is not None:
+            further = ()  # a subset is cut from the first official split alone
         return replace(self, pretrain=pretrain, train=train, test=test, further=further)
 
     def to(self, device: torch.device | str) -> Splits:
         """The same splits with resident parts on ``device``, each once; files stay files."""
-        parts = {name: vars(self)[name] for name in ("pretrain", "train", "test") if name in vars(self)}
-        moved = {id(part): part.to(device) for part in parts.values()}
+        moved: dict[int, Any] = {}
         splits = copy(self)
-        vars(splits).update({name: moved[id(part)] for name, part in parts.items()})
+        for name in ("pretrain", "train", "test"):
+            part = vars(self).get(name)
+            if part is None:
+                continue
+            if id(part) not in moved:
+                moved[id(part)] = part.to(device)
+            vars(splits)[name] = moved[id(part)]
         return splits
 
 
 def fingerprint(splits: Splits) -> str:
     """Hash of the items and labels of all parts of a data set."""
-    parts = (splits.pretrain, splits.train, splits.test) if splits.labelled else (splits.pretrain,)
-    further = (part for fold in getattr(splits, "further", ()) for part in fold)  # official splits after the first
-    hashes = [getattr(part, "fingerprint", part.name) for part in (*parts, *further)]
+    parts = [splits.pretrain]
+    if splits.labelled:
+        parts += [splits.train, splits.test]
+    for train, test in getattr(splits, "further", ()):
+        parts += [train, test]
+    hashes = [getattr(part, "fingerprint", part.name) for part in parts]
     return hashlib.sha256("/".join(hashes).encode()).hexdigest()[:16]
 
 
+def _named_for(part: Any, name: str, split: str) -> Any:
+    """A part whose name says data set and split; a path, as the name of a part, gives way."""
+    if part.name.startswith(f"{name}/"):
+        return part
+    return replace(part, name=f"{name}/{split}")
+
+
 def _labelled(part: Any) -> Any:
-    return part if part.labelled else part.subset((part.labels >= 0).nonzero().flatten())
+    """The items of a part that have a label."""
+    if part.labelled:
+        return part
+    return part.subset((part.labels >= 0).nonzero().flatten())
 
 
 def _cut(argument: str, count: int | None, part: Any, seed: int) -> Any:
-    check(count is None or count <= len(part), argument, count, f"at most the {len(part)} items of {part.name}")
+    """``count`` random items of a part, or all; ``argument`` asked for them."""
+    fits = count is None or count <= len(part)
+    check(fits, argument, count, f"at most the {len(part)} items of {part.name}")
     return part.take(count, seed)
 
 
@@ -329,16 +393,19 @@ class UnlabelledSplits(Splits):
         vars(self).update(name=name, pretrain=pretrain, note=note)
 
     def __getattr__(self, part: str) -> Any:
-        if part in ("train", "test"):
-            lacks = f"{self.name!r} has no labels, so it has no {part!r} split and cannot be probed"
-            raise NotApplicableError(f"{lacks}. {self.advice}.")
-        raise AttributeError(part)
+        if part not in ("train", "test"):
+            raise AttributeError(part)
+        reason = f"{self.name!r} has no labels, so it has no {part!r} split and cannot be probed"
+        raise NotApplicableError(f"{reason}. {self.advice}.")
 
     def limited(self, n_train: int | None, n_test: int | None, seed: int = 0) -> Splits:
         """The same splits with so many items; ``n_test`` alone is refused."""
         if n_train is not None:
-            return type(self)(self.name, _cut("n_train", n_train, self.pretrain, seed), self.note)
-        return self if n_test is None else self.test
+            pretrain = _cut("n_train", n_train, self.pretrain, seed)
+            return type(self)(self.name, pretrain, self.note)
+        if n_test is not None:
+            return self.test  # raises, as there is none
+        return self
 
 
 def aligned(part: Any, classes: tuple[str, ...], where: str) -> Any:
@@ -346,7 +413,8 @@ def aligned(part: Any, classes: tuple[str, ...], where: str) -> Any:
     strange = sorted(set(part.classes) - set(classes))
     if strange:
         raise ArgumentError(f"{where} has classes that the training images lack: {', '.join(strange[:5])}")
-    table = torch.tensor([classes.index(name) for name in part.classes] + [-1])
+    new_labels = [classes.index(name) for name in part.classes]
+    table = torch.tensor([*new_labels, -1])  # the last one is that of label -1
     return replace(part, labels=table[part.labels], classes=classes)
 
 
@@ -355,13 +423,15 @@ def split_own(name: str, pool: Any, test: Any, note: str) -> Splits:
 
     Of one class alone nothing is held out: there is nothing to tell apart, and all items are to be learnt from.
     """
-    known = pool.labels[pool.labels >= 0]
-    if not len(known):
+    labels = pool.labels[pool.labels >= 0]
+    if len(labels) == 0:
         return UnlabelledSplits(name, pool, note)
     if test is not None:
         return Splits.of(name, pool, test, note)
-    if len(known.unique()) == 1:
-        only = pool.classes[int(known[0])]
-        return UnlabelledSplits(name, pool, f"{note}; one class, {only!r}: taken as unlabelled, nothing is held out")
-    splits = Splits.held_out(name, pool, f"{note}; stratified 80/20 split")
-    return replace(splits, note=f"{splits.note}, {len(splits.test)} of {len(known)} held out")
+    if len(labels.unique()) == 1:
+        only = pool.classes[int(labels[0])]
+        note = f"{note}; one class, {only!r}: taken as unlabelled, nothing is held out"
+        return UnlabelledSplits(name, pool, note)
+    note = f"{note}; stratified 80/20 split"
+    splits = Splits.held_out(name, pool, note)
+    return replace(splits, note=f"{note}, {len(splits.test)} of {len(labels)} held out")

@@ -13,9 +13,13 @@ from types import MappingProxyType
 from contrastlab.pictures import limits
 from contrastlab.support.errors import MissingDataError
 
-PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "train": ("train", "training"), "test": ("test", "testing"), "val": ("val", "valid", "validation"),
-})  # fmt: skip
+PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "train": ("train", "training"),
+        "test": ("test", "testing"),
+        "val": ("val", "valid", "validation"),
+    }
+)
 """Part of a set to what its folder may be called, in any case, the most usual first."""
 
 _SHOWN = 8  # classes, or kinds of files, that a note counts one by one
@@ -47,16 +51,36 @@ class Layout:
 
 def listed(folder: Path, suffixes: Collection[str], only: Iterable[str] | None = None) -> Listing:
     """The files of the class subfolders (all, or ``only`` those), and the loose ones."""
-    entries = sorted((e for e in os.scandir(folder) if not e.name.startswith(".")), key=lambda entry: entry.name)
-    subfolders = [entry.name for entry in entries if entry.is_dir()] if only is None else sorted(only)
-    inside = {each: limits.files_below(folder / each, suffixes) for each in subfolders}
-    classes = [each for each in subfolders if inside[each]]
-    found = [(path, label) for label, each in enumerate(classes) for path in inside[each]]
-    if only is None:
-        loose = [Path(entry.path) for entry in entries if entry.is_file()]
-        found += [(path, -1) for path in loose if path.suffix.lower() in suffixes]
-    paths = tuple(path.relative_to(folder).as_posix() for path, _ in found)
-    return Listing(folder, paths, tuple(label for _, label in found), tuple(classes))
+    entries = _visible_entries(folder)
+    subfolders = [entry.name for entry in entries if entry.is_dir()]
+    loose = _loose_files(entries, suffixes)
+    if only is not None:
+        subfolders = sorted(only)
+        loose = []
+    files: list[Path] = []
+    labels: list[int] = []
+    classes: list[str] = []
+    for subfolder in subfolders:
+        inside = limits.files_below(folder / subfolder, suffixes)
+        if inside:
+            files += inside
+            labels += [len(classes)] * len(inside)
+            classes.append(subfolder)
+    files += loose
+    labels += [-1] * len(loose)
+    paths = tuple(file.relative_to(folder).as_posix() for file in files)
+    return Listing(folder, paths, tuple(labels), tuple(classes))
+
+
+def _visible_entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What lies in a folder under a name without a dot before it, sorted by name."""
+    entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _loose_files(entries: Iterable[os.DirEntry[str]], suffixes: Collection[str]) -> list[Path]:
+    paths = [Path(entry.path) for entry in entries if entry.is_file()]
+    return [path for path in paths if path.suffix.lower() in suffixes]
 
 
 def read(name: str, folder: Path, suffixes: Collection[str], item: str) -> Layout:
@@ -67,76 +91,109 @@ def read(name: str, folder: Path, suffixes: Collection[str], item: str) -> Layou
     (``seg_train``, ``train2017``), they are parts, too. Test is the first of test and validation that has labels. A
     ``MissingDataError`` says which part is missing, and which has no file.
     """
-    places = _parts(name, folder, suffixes)
+    places = _find_parts(name, folder, suffixes)
     train = listed(places["train"], suffixes)
-    tests = [listed(places[part], suffixes) for part in ("test", "val") if part in places]
-    for part in (train, *tests):
+    candidates = [listed(places[part], suffixes) for part in ("test", "val") if part in places]
+    for part in (train, *candidates):
         if not part.paths:
             kinds = " ".join(sorted(suffixes))
             raise MissingDataError(f"{name}: no {item} under {part.folder} (looked for {kinds}).")
-    test = next((part for part in tests if part.labelled), None)
-    aside = [part for part in tests if part is not test]
-    return Layout(train, test, _note(folder, train, aside, suffixes, item))
+    test = next((part for part in candidates if part.labelled), None)
+    left_out = [part for part in candidates if part is not test]
+    return Layout(train, test, _note(folder, train, left_out, suffixes, item))
 
 
 def part_of(name: str, *, word: bool = False) -> str:
     """The part of a set that a folder's name says, or with ``word`` one word of it; empty for none, or for several."""
-    words = re.findall("[a-z]+", name.lower()) if word else [name.lower()]
-    found = {part for part, names in PARTS.items() for each in words if each in names}
-    return found.pop() if len(found) == 1 else ""
+    words = [name.lower()]
+    if word:
+        words = re.findall("[a-z]+", name.lower())
+    parts = [part for part, names in PARTS.items() if set(words).intersection(names)]
+    if len(parts) == 1:
+        return parts[0]
+    return ""
 
 
-def _parts(name: str, folder: Path, suffixes: Collection[str]) -> dict[str, Path]:
-    subfolders = sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
-    parts: dict[str, Path] = {}
-    for part, names in PARTS.items():
-        called = [each for each in subfolders if part_of(each.name) == part]
-        if called:
-            # of train and Training the first as they are written above, lower case before upper
-            parts[part] = min(called, key=lambda each: (names.index(each.name.lower()), each.name not in names))
-    by_word = {each: part_of(each.name, word=True) for each in subfolders}
-    if "train" not in parts and len(subfolders) > 1 and all(by_word.values()):
-        train = [each for each in subfolders if by_word[each] == "train"]
-        if len(train) != 1:
-            found = "the folders " + ", ".join(each.name for each in subfolders) + " are called like parts of a set"
-            accepted = "one folder train, beside test or val; or folders called by their class"
-            raise MissingDataError(f"{name}: {found}: accepted is {accepted}.")
-        parts = {by_word[each]: each for each in reversed(subfolders)}
+def _find_parts(name: str, folder: Path, suffixes: Collection[str]) -> dict[str, Path]:
+    """Part of a set to its folder; ``train`` is always among them."""
+    subfolders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    parts = _parts_by_name(subfolders)
     if "train" not in parts:
-        if parts:
-            held = next(iter(parts.values()))
-            raise MissingDataError(f"{name}: {held} exists, but {folder / 'train'} does not.")
-        return {"train": folder}
-    return {part: _inner(place, suffixes) for part, place in parts.items()}
+        parts = _parts_by_word(name, subfolders) or parts
+    if "train" in parts:
+        return {part: _inner(place, suffixes) for part, place in parts.items()}
+    if parts:
+        other = next(iter(parts.values()))
+        raise MissingDataError(f"{name}: {other} exists, but {folder / 'train'} does not.")
+    return {"train": folder}
+
+
+def _parts_by_name(subfolders: list[Path]) -> dict[str, Path]:
+    """The parts that have a folder called as :data:`PARTS` says."""
+    parts = {}
+    for part, names in PARTS.items():
+        candidates = [path for path in subfolders if part_of(path.name) == part]
+        if candidates:
+            # of train and Training the first as they are written above, lower case before upper
+            parts[part] = min(candidates, key=lambda path: (names.index(path.name.lower()), path.name not in names))
+    return parts
+
+
+def _parts_by_word(name: str, subfolders: list[Path]) -> dict[str, Path]:
+    """The parts where every subfolder has the word of one in its name; empty where they have not."""
+    part_of_folder = {path: part_of(path.name, word=True) for path in subfolders}
+    if len(subfolders) < 2 or not all(part_of_folder.values()):
+        return {}
+    train = [path for path in subfolders if part_of_folder[path] == "train"]
+    if len(train) != 1:
+        names = ", ".join(path.name for path in subfolders)
+        accepted = "one folder train, beside test or val; or folders called by their class"
+        raise MissingDataError(f"{name}: the folders {names} are called like parts of a set: accepted is {accepted}.")
+    # of several folders of one part the first is read
+    return {part_of_folder[path]: path for path in reversed(subfolders)}
 
 
 def _inner(folder: Path, suffixes: Collection[str]) -> Path:
     """The folder inside that has the classes, where a part is packed in a folder of its own name again."""
-    inside = [each for each in folder.iterdir() if not each.name.startswith(".")]
-    folders = [each for each in inside if each.is_dir()]
-    loose = any(each.suffix.lower() in suffixes for each in inside if each not in folders)
-    if len(folders) == 1 and not loose and part_of(folders[0].name, word=True) == part_of(folder.name, word=True):
-        return _inner(folders[0], suffixes)
+    inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    folders = [path for path in inside if path.is_dir()]
+    has_files = any(path.suffix.lower() in suffixes for path in inside if path not in folders)
+    if has_files or len(folders) != 1:
+        return folder
+    (only,) = folders
+    if part_of(only.name, word=True) == part_of(folder.name, word=True):
+        return _inner(only, suffixes)
     return folder
 
 
-def _note(folder: Path, train: Listing, aside: list[Listing], suffixes: Collection[str], item: str) -> str:
-    counts = Counter(train.labels)
-    unlabelled = counts.pop(-1, 0)
-    said = []
-    if 0 < len(counts) <= _SHOWN:
-        said.append(", ".join(f"{train.classes[label]} {count}" for label, count in sorted(counts.items())))
-    elif counts:
-        said.append(f"{len(counts)} classes of {min(counts.values())} to {max(counts.values())} {item}s")
-    if unlabelled:
-        said.append(f"{unlabelled} without a class")
+def _note(folder: Path, train: Listing, left_out: list[Listing], suffixes: Collection[str], item: str) -> str:
+    """What a reader has to know of a folder: how many files have which class, and what is left out."""
+    remarks = _count_classes(train, item)
     deep = [path for path in train.paths if path.count("/") > 1]
     if len(deep) == len(train.paths):
         inner = deep[0].rpartition("/")[0]
-        said.append(f"class folders hold only folders, such as {inner}, whose names are not read")
-    said += [f"{part.folder.name} left out, with {len(part.paths)} {item}s" for part in aside]
+        remarks.append(f"class folders hold only folders, such as {inner}, whose names are not read")
+    for part in left_out:
+        remarks.append(f"{part.folder.name} left out, with {len(part.paths)} {item}s")
     others = limits.other_files(folder, suffixes)
     if others:
         kinds = ", ".join(f"{count} {kind}" for kind, count in others.most_common(_SHOWN))
-        said.append(f"other files left out: {kinds}")
-    return "; ".join(said)
+        remarks.append(f"other files left out: {kinds}")
+    return "; ".join(remarks)
+
+
+def _count_classes(train: Listing, item: str) -> list[str]:
+    """In words, how many files each class has, and how many have none."""
+    remarks = []
+    counts = Counter(train.labels)
+    unlabelled = counts.pop(-1, 0)
+    if 0 < len(counts) <= _SHOWN:
+        by_class = [f"{train.classes[label]} {count}" for label, count in sorted(counts.items())]
+        remarks.append(", ".join(by_class))
+    elif counts:
+        fewest = min(counts.values())
+        most = max(counts.values())
+        remarks.append(f"{len(counts)} classes of {fewest} to {most} {item}s")
+    if unlabelled:
+        remarks.append(f"{unlabelled} without a class")
+    return remarks

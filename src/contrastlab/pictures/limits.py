@@ -28,7 +28,8 @@ MAX_FRAMES = 10_000  #: Of a video: six minutes; decoded, 2.6 GB.
 MAX_BYTES = 2**28  #: Of a file in an archive, unpacked, and of a sound file.
 MAX_CLASSES = 100_000  #: Of a data set: five times those of the largest published one.
 
-_OUTSIDE = re.compile(r"(^|/)\.\.(/|$)|^/|\0" + (r"|\\|^[A-Za-z]:" if os.name == "nt" else ""))
+_ROOTS = r"|\\|^[A-Za-z]:" if os.name == "nt" else ""  # of Windows
+_OUTSIDE = re.compile(r"(^|/)\.\.(/|$)|^/|\0" + _ROOTS)
 NO_UTF8 = re.compile("[\ud800-\udfff]")  # how Python shows the bytes of a name that are no UTF-8
 
 
@@ -73,8 +74,7 @@ def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
     Names that begin with a dot are left out, and a folder that a link leads back to. A folder that may not be listed
     is an ``OSError``: all files of a folder are read, never those that happen to be readable.
     """
-    every = _every_file(folder)
-    paths = [path for path in every if path.suffix.lower() in suffixes]
+    paths = [path for path in _every_file(folder) if path.suffix.lower() in suffixes]
     for path in paths:
         check_regular(path)
     return paths
@@ -82,9 +82,12 @@ def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
 
 def other_files(folder: Path, suffixes: Collection[str]) -> Counter[str]:
     """How many files below a folder have which other ending, in lower case; those without one are called files."""
-    return Counter(
-        path.suffix.lower() or "files" for path in _every_file(folder) if path.suffix.lower() not in suffixes
-    )
+    counts: Counter[str] = Counter()
+    for path in _every_file(folder):
+        suffix = path.suffix.lower()
+        if suffix not in suffixes:
+            counts[suffix or "files"] += 1
+    return counts
 
 
 def _every_file(folder: Path) -> list[Path]:
@@ -108,14 +111,16 @@ def _every_file(folder: Path) -> list[Path]:
 
 def matching(folder: Path, pattern: str) -> list[Path]:
     """Files of a folder that match a ``glob`` pattern, sorted; raises ``FileNotFoundError`` if there are none."""
-    if not (paths := sorted(folder.glob(pattern))):
+    paths = sorted(folder.glob(pattern))
+    if not paths:
         raise FileNotFoundError(2, "no file", str(folder / pattern))
     return paths
 
 
 def words(path: Path) -> list[list[str]]:
     """The words of each line of a text file that is not blank."""
-    return [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line.split() for line in lines if line.strip()]
 
 
 def own_path(argument: str, path: str | Path) -> Path:
@@ -137,4 +142,6 @@ def cache_folder() -> Path:
 
 def data_root(root: str | Path | None = None) -> Path:
     """Where published sets are looked for: ``root``, else ``CONTRASTLAB_DATA``, else a folder in the user's cache."""
-    return own_path("data root", root if root is not None else os.environ.get("CONTRASTLAB_DATA") or cache_folder())
+    if root is None:
+        root = os.environ.get("CONTRASTLAB_DATA") or cache_folder()
+    return own_path("data root", root)

@@ -37,11 +37,14 @@ from contrastlab.support.tensors import check_finite
 
 def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
     """Whether a row's label is among its ``top`` largest scores: ``[N, C]`` and ``[N]`` to boolean ``[N]``."""
-    check(scores.shape[1] >= 2, "scores", tuple(scores.shape), "a tensor of shape [N, C] with at least two classes C")
-    if not 1 <= top < scores.shape[1]:
-        raise reject("top", top, f"an integer from 1 to {scores.shape[1] - 1}, below the {scores.shape[1]} classes")
+    shape = tuple(scores.shape)
+    classes = scores.shape[1]
+    check(classes >= 2, "scores", shape, "a tensor of shape [N, C] with at least two classes C")
+    if not 1 <= top < classes:
+        raise reject("top", top, f"an integer from 1 to {classes - 1}, below the {classes} classes")
     check_finite(scores=scores)
-    return (scores.topk(top, 1).indices == labels[:, None]).any(1)
+    predicted = scores.topk(top, 1).indices
+    return (predicted == labels[:, None]).any(1)
 
 
 def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-3) -> Tensor:
@@ -50,30 +53,41 @@ def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-
     ``train`` is ``[N, F]``, its labels are from 0 to C − 1. The mean loss has a ridge penalty ``l2/2·‖W‖²``.
     """
     check_classified(train, labels, test)
-    x, unseen = standardised(train, test)
-    weight = torch.zeros(int(labels.max()) + 1, x.shape[1] + 1, device=x.device, requires_grad=True)
-    solver = torch.optim.LBFGS([weight], max_iter=200, history_size=10, line_search_fn="strong_wolfe")
+    train, test = standardised(train, test)
+    classes = int(labels.max()) + 1
+    features = train.shape[1]
+    # the last column is the bias
+    parameters = torch.zeros(classes, features + 1, device=train.device, requires_grad=True)
+    solver = torch.optim.LBFGS([parameters], max_iter=200, history_size=10, line_search_fn="strong_wolfe")
+
+    def scores(rows: Tensor) -> Tensor:
+        return F.linear(rows, parameters[:, :-1], parameters[:, -1])
 
     def closure() -> Tensor:
         solver.zero_grad()
-        error = F.cross_entropy(F.linear(x, weight[:, :-1], weight[:, -1]), labels)
-        loss = error + l2 / 2 * weight[:, :-1].square().sum()
+        error = F.cross_entropy(scores(train), labels)
+        loss = error + l2 / 2 * parameters[:, :-1].square().sum()
         loss.backward()
         return loss
 
     with torch.enable_grad():
         solver.step(closure)
     with torch.no_grad():
-        return F.linear(unseen, weight[:, :-1], weight[:, -1])
+        return scores(test)
 
 
 def _two_layers(inputs: int, classes: int, how: LayerProbe, seed: int, device: torch.device | str) -> Fitting:
     """A classifier with a hidden layer, fitted by Adam with β of 0.5 and 0.999 (CMC, E.1)."""
     with fixed(seed):
-        layers = nn.Linear(inputs, how.hidden), nn.ReLU(inplace=True), nn.Linear(how.hidden, classes)
-    network = nn.Sequential(*layers).to(device)
+        network = nn.Sequential(
+            nn.Linear(inputs, how.hidden),
+            nn.ReLU(inplace=True),
+            nn.Linear(how.hidden, classes),
+        )
+    network.to(device)
     adam = torch.optim.Adam(network.parameters(), how.mlp_lr, betas=(0.5, 0.999))
-    return Fitting(network, adam, torch.optim.lr_scheduler.ConstantLR(adam, 1.0))
+    constant = torch.optim.lr_scheduler.ConstantLR(adam, 1.0)
+    return Fitting(network, adam, constant)
 
 
 def mlp(
@@ -81,55 +95,73 @@ def mlp(
 ) -> Tensor:
     """As :func:`linear_lbfgs`, by a classifier with a hidden layer."""
     check_classified(train, labels, test)
-    x, unseen = standardised(train, test)
-    fitted = _two_layers(x.shape[1], classes, how, seed, x.device)
-    order = torch.Generator().manual_seed(seed)
+    train, test = standardised(train, test)
+    fitting = _two_layers(train.shape[1], classes, how, seed, train.device)
+    generator = torch.Generator().manual_seed(seed)
     with torch.enable_grad():
         for _ in range(how.mlp_epochs):
-            for rows in torch.randperm(len(x), generator=order).to(x.device).split(batch_size):
-                descend(fitted.optimiser, F.cross_entropy(fitted.network(x[rows]), labels[rows]))
+            order = torch.randperm(len(train), generator=generator).to(train.device)
+            for rows in order.split(batch_size):
+                scores = fitting.network(train[rows])
+                descend(fitting.optimiser, F.cross_entropy(scores, labels[rows]))
     with torch.no_grad():
-        return fitted.network(unseen)
+        return fitting.network(test)
 
 
 def _linear(inputs: int, probe: LinearProbe, setting: Setting) -> Fitting:
+    classes = len(setting.data.train.classes)
     with fixed(setting.seed):
-        network = nn.Linear(inputs, len(setting.data.train.classes)).to(setting.device)
+        network = nn.Linear(inputs, classes)
+    network.to(setting.device)
     sgd = torch.optim.SGD(network.parameters(), probe.lr, probe.momentum, weight_decay=probe.weight_decay)
-    return Fitting(network, sgd, torch.optim.lr_scheduler.MultiStepLR(sgd, list(probe.milestones), probe.gamma))
+    schedule = torch.optim.lr_scheduler.MultiStepLR(sgd, list(probe.milestones), probe.gamma)
+    return Fitting(network, sgd, schedule)
 
 
 def _train(
-    read: Callable[[tuple[Tensor, ...]], dict[str, Tensor]], begin: Callable[[str, int], Fitting], setting: Setting,
-    probe: LinearProbe, name: str,
-) -> dict[str, nn.Module]:  # fmt: skip
+    read: Callable[[tuple[Tensor, ...]], dict[str, Tensor]],
+    begin: Callable[[str, int], Fitting],
+    setting: Setting,
+    probe: LinearProbe,
+    name: str,
+) -> dict[str, nn.Module]:
     """Classifiers on features of the same augmented single views, all of the last epoch.
 
     ``read`` makes frozen features ``[B, F]`` of the views of a batch, by the name of their classifier; ``begin`` makes
     a classifier of name and F.
     """
-    train, part, shown = setting.data.train, setting.views.single(), _probed(probe, setting)
+    train = setting.data.train
+    single = setting.views.single()
+    augmentation = _probe_augmentation(probe, setting)
     chosen = subset_order(train.labels, probe.train_images, setting.seed)
     check_labels(chosen, train.labels[chosen])
-    known = train.labels.to(setting.device)
+    labels = train.labels.to(setting.device)
     fits: dict[str, Fitting] = {}
 
     def losses(index: Tensor, images: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
-        features = read(part.make(images, shown, draws))
+        features = read(single.make(images, augmentation, draws))
         if not fits:
             fits.update({key: begin(key, rows.shape[1]) for key, rows in features.items()})
-        return {key: F.cross_entropy(fits[key].network(rows), known[index]) for key, rows in features.items()}
+        by_classifier = {}
+        for key, rows in features.items():
+            scores = fits[key].network(rows)
+            by_classifier[key] = F.cross_entropy(scores, labels[index])
+        return by_classifier
 
-    fit(losses, fits, setting, chosen, probe, name, (shown, part.count) if isinstance(train, StreamedImages) else None)
-    return {key: each.network for key, each in fits.items()}
+    crops = None
+    if isinstance(train, StreamedImages):
+        crops = (augmentation, single.count)
+    fit(losses, fits, setting, chosen, probe, name, crops)
+    return {key: fitting.network for key, fitting in fits.items()}
 
 
-def _probed(probe: LinearProbe, setting: Setting) -> Any:
+def _probe_augmentation(probe: LinearProbe, setting: Setting) -> Any:
     """The augmentation of a classifier's images, in the size and statistics of that of pre-training."""
-    known: Any = setting.augmentation
+    pretraining: Any = setting.augmentation
     if not probe.augmentation:
-        return known
-    return replace(named(probe.augmentation, known.size), mean=known.mean, std=known.std)
+        return pretraining
+    by_name = named(probe.augmentation, pretraining.size)
+    return replace(by_name, mean=pretraining.mean, std=pretraining.std)
 
 
 def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: ItemSet, probe: LinearProbe) -> Tensor:
@@ -137,29 +169,48 @@ def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: ItemSet, probe: 
 
     The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one.
     """
-    kind, name = probe.features, "linear probe"
+    name = "linear probe"
+    kind = probe.features
 
     def read(views: tuple[Tensor, ...]) -> dict[str, Tensor]:
         with frozen(encoders):
             return {name: represent(encoders, views, kind).float()}
 
-    network = _train(read, lambda _, inputs: _linear(inputs, probe, setting), setting, probe, name)[name]
-    single, shown = setting.views.single(), _probed(probe, setting)
-    rows, _ = encode(encoders, single, shown, test, kind=kind, device=setting.device)
+    def begin(_: str, inputs: int) -> Fitting:
+        return _linear(inputs, probe, setting)
+
+    network = _train(read, begin, setting, probe, name)[name]
+    single = setting.views.single()
+    augmentation = _probe_augmentation(probe, setting)
+    rows, _ = encode(encoders, single, augmentation, test, kind=kind, device=setting.device)
     with torch.no_grad():
         return torch.cat([network(part) for part in rows.split(512)])
 
 
+def _linear_lbfgs_scores(encoders: nn.ModuleList, setting: Setting, test: ItemSet, probe: LinearProbe) -> Tensor:
+    """Scores ``[M, C]`` of test images by :func:`linear_lbfgs` on plain views."""
+    train = setting.data.train
+    chosen = subset_order(train.labels, probe.train_images, setting.seed)
+    encode_plain = partial(
+        encode,
+        encoders,
+        setting.views,
+        setting.augmentation,
+        kind=probe.features,
+        device=setting.device,
+    )
+    train_rows, labels = encode_plain(train, indices=chosen)
+    test_rows, _ = encode_plain(test)
+    return linear_lbfgs(train_rows, labels, test_rows, l2=probe.l2)
+
+
 def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
     """``linear``, percent of test images, and with more than five classes ``linear5``."""
-    train, test, probe = setting.data.train, take(setting.data.test, task.test_images), task.probe
-    if probe.solver == "sgd":
-        scores = linear_sgd(encoders, setting, test, probe)
+    test = take(setting.data.test, task.test_images)
+    if task.probe.solver == "sgd":
+        scores = linear_sgd(encoders, setting, test, task.probe)
     else:
-        kind, device = probe.features, setting.device
-        rows = partial(encode, encoders, setting.views, setting.augmentation, kind=kind, device=device)
-        x, y = rows(train, indices=subset_order(train.labels, probe.train_images, setting.seed))
-        scores = linear_lbfgs(x, y, rows(test)[0], l2=probe.l2)
+        scores = _linear_lbfgs_scores(encoders, setting, test, task.probe)
     truth = test.labels.to(setting.device)
     measured = {"linear": Measured.share(correct(scores, truth))}
     if scores.shape[1] > 5:
@@ -168,31 +219,43 @@ def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
 
 
 def layer_features(
-    encoders: nn.ModuleList, setting: Setting, source: ItemSet, names: tuple[str, ...], values: int, *,
+    encoders: nn.ModuleList,
+    setting: Setting,
+    source: ItemSet,
+    names: tuple[str, ...],
+    values: int,
+    *,
     indices: Tensor | None = None,
-) -> tuple[dict[str, Tensor], Tensor]:  # fmt: skip
+) -> tuple[dict[str, Tensor], Tensor]:
     """Layer to features ``[N, F]`` of plain single views, and labels ``[N]``; see ``encoder.pooled_layers``."""
-    order = torch.arange(len(source)) if indices is None else indices
+    if indices is None:
+        indices = torch.arange(len(source))
+    single = setting.views.single()
     rows: dict[str, list[Tensor]] = {name: [] for name in names}
     with frozen(encoders):
-        for _, images in batches(source, order, 256, setting.device, drop_last=False):
-            views = setting.views.single().plain(images, setting.augmentation)
-            for name, features in enc.pooled_layers(encoders, views, names, values).items():
-                rows[name].append(features)
-    joined = {name: torch.cat(parts) for name, parts in rows.items()}
-    for layer in joined.values():
+        for _, images in batches(source, indices, 256, setting.device, drop_last=False):
+            views = single.plain(images, setting.augmentation)
+            pooled = enc.pooled_layers(encoders, views, names, values)
+            for name in names:
+                rows[name].append(pooled[name])
+    features = {name: torch.cat(parts) for name, parts in rows.items()}
+    for layer in features.values():
         check_features(layer)
-    return joined, source.labels[order].to(setting.device)
+    return features, source.labels[indices].to(setting.device)
 
 
 def score_layers(task: Layers, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
     """Percent of test images by layer, with ``_mlp`` behind the name for the classifier with a hidden layer."""
-    known = enc.named_layers(encoders[0])  # type: ignore[arg-type]
-    names = tuple(name for name in task.layers.names or LAYERS if name in known)
+    existing = enc.named_layers(encoders[0])  # type: ignore[arg-type]
+    wanted = task.layers.names or LAYERS
+    names = tuple(name for name in wanted if name in existing)
     if not names:
-        raise NotApplicableError(f"layers {', '.join(task.layers.names)}: the encoders have {', '.join(known)}")
+        raise NotApplicableError(f"layers {', '.join(task.layers.names)}: the encoders have {', '.join(existing)}")
     test = take(setting.data.test, task.test_images)
-    scores = (layers_sgd if task.probe.solver == "sgd" else _layers_lbfgs)(task, encoders, setting, test, names)
+    if task.probe.solver == "sgd":
+        scores = layers_sgd(task, encoders, setting, test, names)
+    else:
+        scores = _layers_lbfgs(task, encoders, setting, test, names)
     truth = test.labels.to(setting.device)
     return {name: Measured.share(correct(rows, truth)) for name, rows in scores.items()}
 
@@ -201,40 +264,57 @@ def layers_sgd(
     task: Layers, encoders: nn.ModuleList, setting: Setting, test: ItemSet, names: tuple[str, ...]
 ) -> dict[str, Tensor]:
     """Scores ``[M, C]`` by classifiers on each layer, linear ones trained by SGD, those with a hidden layer by Adam."""
-    probe, layers = task.probe, task.layers
-    wide = tuple(name + HIDDEN for name in names) if layers.hidden else ()
+    probe = task.probe
+    layers = task.layers
+    classes = len(setting.data.train.classes)
+    with_hidden: tuple[str, ...] = ()
+    if layers.hidden:
+        with_hidden = tuple(name + HIDDEN for name in names)
 
-    def read(shown: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    def read(views: tuple[Tensor, ...]) -> dict[str, Tensor]:
         with frozen(encoders):
-            made = enc.pooled_layers(encoders, shown, names, layers.values)
-        return {**made, **{name: made[name.removesuffix(HIDDEN)] for name in wide}}
+            features = enc.pooled_layers(encoders, views, names, layers.values)
+        for name in with_hidden:
+            features[name] = features[name.removesuffix(HIDDEN)]
+        return features
 
     def begin(name: str, inputs: int) -> Fitting:
-        if name not in wide:
-            return _linear(inputs, probe, setting)
-        return _two_layers(inputs, len(setting.data.train.classes), layers, setting.seed, setting.device)
+        if name in with_hidden:
+            return _two_layers(inputs, classes, layers, setting.seed, setting.device)
+        return _linear(inputs, probe, setting)
 
-    fitted = _train(read, begin, setting, probe, f"probes of {len(names)} layers")
-    shown = replace(setting, augmentation=_probed(probe, setting))
-    features, _ = layer_features(encoders, shown, test, names, layers.values)
+    networks = _train(read, begin, setting, probe, f"probes of {len(names)} layers")
+    probe_setting = replace(setting, augmentation=_probe_augmentation(probe, setting))
+    features, _ = layer_features(encoders, probe_setting, test, names, layers.values)
     with torch.no_grad():
-        return {name: network(features[name.removesuffix(HIDDEN)]) for name, network in fitted.items()}
+        return {name: network(features[name.removesuffix(HIDDEN)]) for name, network in networks.items()}
 
 
 def _layers_lbfgs(
     task: Layers, encoders: nn.ModuleList, setting: Setting, test: ItemSet, names: tuple[str, ...]
 ) -> dict[str, Tensor]:
-    train, probe, layers = setting.data.train, task.probe, task.layers
+    train = setting.data.train
+    probe = task.probe
+    layers = task.layers
     chosen = subset_order(train.labels, probe.train_images, setting.seed)
-    seen, labels = layer_features(encoders, setting, train, names, layers.values, indices=chosen)
-    unseen, _ = layer_features(encoders, setting, test, names, layers.values)
+    train_features, labels = layer_features(encoders, setting, train, names, layers.values, indices=chosen)
+    test_features, _ = layer_features(encoders, setting, test, names, layers.values)
     scores = {}
     for name in names:
-        scores[name] = linear_lbfgs(seen[name], labels, unseen[name], l2=probe.l2)
+        seen = train_features[name]
+        unseen = test_features[name]
+        scores[name] = linear_lbfgs(seen, labels, unseen, l2=probe.l2)
         if layers.hidden:
-            how = {"classes": len(train.classes), "batch_size": probe.batch_size, "seed": setting.seed}
-            scores[name + HIDDEN] = mlp(seen[name], labels, unseen[name], layers, **how)
-        setting.log(f"probe of {name}: {seen[name].shape[1]} values")
+            scores[name + HIDDEN] = mlp(
+                seen,
+                labels,
+                unseen,
+                layers,
+                classes=len(train.classes),
+                batch_size=probe.batch_size,
+                seed=setting.seed,
+            )
+        setting.log(f"probe of {name}: {seen.shape[1]} values")
     return scores
 
 
@@ -253,7 +333,8 @@ def channel_statistics(
     shares = counts / counts.sum(1, keepdim=True)
     mean = shares @ levels
     variance = (shares * (levels - mean[:, None]).square()).sum(1)
-    return tuple((mean / 255).tolist()), tuple((variance.clamp(min=1).sqrt() / 255).tolist())
+    deviation = variance.clamp(min=1).sqrt()
+    return tuple((mean / 255).tolist()), tuple((deviation / 255).tolist())
 
 
 def adapt(task: Transfer, encoders: nn.ModuleList, setting: Setting) -> Setting:
@@ -262,26 +343,32 @@ def adapt(task: Transfer, encoders: nn.ModuleList, setting: Setting) -> Setting:
     Mean and variance are those of the training images (or waveforms) that the classifier sees. A colour split has fixed
     ranges in their place (:class:`contrastlab.views.Split`), which are the same for every data set.
     """
-    train, test = setting.data.train, setting.data.test
-    shown: Any = setting.augmentation
+    train = setting.data.train
+    test = setting.data.test
+    view: Any = setting.augmentation
     chosen = subset_order(train.labels, task.probe.train_images, setting.seed)
-    own = task.view.normalise == "target"
+    fits_target = task.view.normalise == "target"
     if train.modality == "waveform":
-        return replace(setting, augmentation=shown.fitted(train, chosen, setting.device) if own else shown)
+        if fits_target:
+            view = view.fitted(train, chosen, setting.device)
+        return replace(setting, augmentation=view)
     # the encoders of a split share the channels of one image
     if sum(encoder.in_channels for encoder in encoders) == 3:  # type: ignore[misc]
-        train, test = train.coloured(), test.coloured()
+        train = train.coloured()
+        test = test.coloured()
     elif 3 in (train.channels, test.channels):
         raise NotApplicableError(f"the encoders read grey images, and {setting.data.name} has colours")
     if task.view.augmentation:
-        shown = named(task.view.augmentation, shown.size)
-    if own:
+        view = named(task.view.augmentation, view.size)
+    if fits_target:
         mean, std = channel_statistics(train, chosen, setting.device)
-        shown = replace(shown, mean=mean, std=std)
-    return replace(setting, data=replace(setting.data, train=train, test=test), augmentation=shown)
+        view = replace(view, mean=mean, std=std)
+    data = replace(setting.data, train=train, test=test)
+    return replace(setting, data=data, augmentation=view)
 
 
 def score_transfer(task: Transfer, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
     """``transfer``, percent of the target's test items."""
     linear = Linear(task.probe, task.test_images)
-    return {"transfer": score(linear, encoders, adapt(task, encoders, setting))["linear"]}
+    measured = score(linear, encoders, adapt(task, encoders, setting))
+    return {"transfer": measured["linear"]}

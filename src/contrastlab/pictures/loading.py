@@ -20,8 +20,15 @@ from contrastlab.pictures.items import ItemSet
 from contrastlab.support.errors import ContrastLabError, NotApplicableError
 from contrastlab.support.seeds import generator
 
-#: processes that decode, unless said otherwise: one for each core that this process may use
-WORKERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+def _usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+WORKERS = min(8, _usable_cores())  #: processes that decode, unless said otherwise
 AHEAD = 4 << 30  #: bytes of crops that all workers together read ahead, at most: containers have little shared memory
 
 _DECODERS: ContextVar[int] = ContextVar("decoders", default=WORKERS)
@@ -63,30 +70,47 @@ class Crops:
 
     def boxes(self, number: int, height: int, width: int) -> Tensor:
         """``[V, 4]`` of (top, left, height, width) for the ``number``-th item of the order."""
-        a, draws = self.augmentation, self.draws(number)
+        draws = self.draws(number)
         if self.window is not None:
-            room = torch.tensor((height, width)) - self.window + 1
-            if int(room.min()) < 1:
-                raise NotApplicableError(f"a picture of {height} by {width} px has no square of {self.window} px")
-            corner = (torch.rand(self.count, 2, generator=draws) * room).long()
-            return torch.cat([corner, torch.full_like(corner, self.window)], 1)
-        kinds = ((self.count, a.scale), *((1, scale) for scale in self.further))
-        drawn = (sample_boxes(n, height, width, scale=scale, ratio=a.ratio, generator=draws) for n, scale in kinds)
-        return torch.cat(tuple(drawn))
+            return self._windows(self.window, height, width, draws)
+        scales = [(self.count, self.augmentation.scale)]
+        scales += [(1, scale) for scale in self.further]
+        ratio = self.augmentation.ratio
+        boxes = []
+        for count, scale in scales:
+            boxes.append(sample_boxes(count, height, width, scale=scale, ratio=ratio, generator=draws))
+        return torch.cat(boxes)
+
+    def _windows(self, side: int, height: int, width: int, draws: torch.Generator) -> Tensor:
+        """Squares of ``side`` pixels anywhere in a picture, as :meth:`boxes` gives them."""
+        places = torch.tensor((height, width)) - side + 1
+        if int(places.min()) < 1:
+            raise NotApplicableError(f"a picture of {height} by {width} px has no square of {side} px")
+        corners = (torch.rand(self.count, 2, generator=draws) * places).long()
+        return torch.cat([corners, torch.full_like(corners, side)], 1)
 
 
 def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
     """Indices of at most ``count`` random images; of all, in order, for ``None``."""
     if count is None or count >= len(labels):
         return torch.arange(len(labels))
-    return torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))[:count]
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    return order[:count]
 
 
 def batches(
-    source: ItemSet, order: Tensor | Iterable[Tensor], batch_size: int, device: torch.device | str, *,
-    drop_last: bool, rank: int = 0, world: int = 1, start: int = 0, workers: int | None = None,
+    source: ItemSet,
+    order: Tensor | Iterable[Tensor],
+    batch_size: int,
+    device: torch.device | str,
+    *,
+    drop_last: bool,
+    rank: int = 0,
+    world: int = 1,
+    start: int = 0,
+    workers: int | None = None,
     crop: Crops | None = None,
-) -> Generator[tuple[Tensor, Tensor], None, None]:  # fmt: skip
+) -> Generator[tuple[Tensor, Tensor], None, None]:
     """Indices ``[B]`` int64 and images ``[B, C, H, W]`` uint8 of each batch, on ``device``.
 
     ``order`` is the same on every process: ``[N]`` indices, or those of several epochs, through which the workers live
@@ -97,39 +121,68 @@ def batches(
     streaming one is decoded by ``workers`` processes (0: by this one; ``None``: as :func:`decoders` says), which with
     ``crop`` give crops ``[B, V, C, size, size]`` of whole pictures, or windows of whole videos.
     """
-    epochs: Iterable[Tensor] = (order,) if isinstance(order, Tensor) else order
+    epochs = order
+    if isinstance(order, Tensor):
+        epochs = (order,)
     cut = partial(_slices, batch_size=batch_size, drop_last=drop_last, rank=rank, world=world, start=start)
     if source.resident:
         pixels: Tensor = source.items  # type: ignore[attr-defined]
-        for _, chosen in cut(epoch.to(pixels.device) for epoch in epochs):
-            yield chosen.to(device), pixels.index_select(0, chosen).to(device, non_blocking=True)
+        epochs_there = (epoch.to(pixels.device) for epoch in epochs)
+        for _, chosen in cut(epochs_there):
+            images = pixels.index_select(0, chosen)
+            yield chosen.to(device), images.to(device, non_blocking=True)
         return
-    workers = _DECODERS.get() if workers is None else workers
-    crops = 0 if crop is None else batch_size * (crop.count + len(crop.further)) * 3 * crop.size**2  # bytes
-    ahead = max(1, min(4, AHEAD // max(1, crops * workers)))
+    if workers is None:
+        workers = _DECODERS.get()
+    prefetch = None
+    if workers:
+        prefetch = _batches_ahead(crop, batch_size, workers)
     loader = DataLoader(
-        _Images(source, crop), num_workers=workers, worker_init_fn=_leave_signals, collate_fn=_collate,
-        batch_sampler=([(index, first + k) for k, index in enumerate(s.tolist())] for first, s in cut(epochs)),
-        pin_memory=torch.device(device).type == "cuda", prefetch_factor=ahead if workers else None,
-    )  # fmt: skip
-    for made in loader:
-        if isinstance(made, Exception):
-            raise made
-        chosen, images = made
+        _Images(source, crop),
+        batch_sampler=_numbered(cut(epochs)),
+        num_workers=workers,
+        worker_init_fn=_leave_signals,
+        collate_fn=_collate,
+        pin_memory=torch.device(device).type == "cuda",
+        prefetch_factor=prefetch,
+    )
+    for batch in loader:
+        if isinstance(batch, Exception):
+            raise batch
+        chosen, images = batch
         yield chosen.to(device, non_blocking=True), images.to(device, non_blocking=True)
+
+
+def _batches_ahead(crop: Crops | None, batch_size: int, workers: int) -> int:
+    """Batches that each worker reads ahead: 4, or as many as fit in :data:`AHEAD`, and at least 1."""
+    if crop is None:
+        return 4
+    crops_of_batch = batch_size * (crop.count + len(crop.further))
+    bytes_of_batch = crops_of_batch * 3 * crop.size**2
+    return max(1, min(4, AHEAD // max(1, bytes_of_batch * workers)))
+
+
+def _numbered(slices: Iterable[tuple[int, Tensor]]) -> Iterator[list[tuple[int, int]]]:
+    """The indices of each batch, each with the number that it has in the order."""
+    for first, indices in slices:
+        yield [(index, first + k) for k, index in enumerate(indices.tolist())]
 
 
 def _slices(
     epochs: Iterable[Tensor], batch_size: int, drop_last: bool, rank: int, world: int, start: int
 ) -> Iterator[tuple[int, Tensor]]:
     """This process's part of each global batch, after the number that its first image has over all epochs."""
-    size, before = batch_size * world, 0
+    size = batch_size * world
+    before = 0
     for order in epochs:
-        stop = len(order) - len(order) % size if drop_last else len(order)
-        for first in range(start * size, stop, size):
-            mine = first + rank * batch_size
-            yield before + mine, order[mine : mine + batch_size]
-        before, start = before + stop, 0
+        stop = len(order)
+        if drop_last:
+            stop -= len(order) % size
+        for first_of_batch in range(start * size, stop, size):
+            first = first_of_batch + rank * batch_size
+            yield before + first, order[first : first + batch_size]
+        before += stop
+        start = 0
 
 
 def _leave_signals(worker: int) -> None:
@@ -141,7 +194,10 @@ def _leave_signals(worker: int) -> None:
 
 def _collate(items: list[tuple[int, Tensor] | Exception]) -> Any:
     """A batch of items, or the first error among them."""
-    return next((item for item in items if isinstance(item, Exception)), None) or default_collate(items)
+    for item in items:
+        if isinstance(item, Exception):
+            return item
+    return default_collate(items)
 
 
 class _Images(torch.utils.data.Dataset[tuple[int, Tensor] | Exception]):

@@ -36,7 +36,8 @@ def convolution(
     inputs: int, outputs: int, kernel: int = 3, stride: int = 1, padding: int | None = None, groups: int = 1
 ) -> nn.Sequential:
     """A convolution, its batch norm and a ReLU; ``padding`` is half the kernel, unless said otherwise."""
-    padding = kernel // 2 if padding is None else padding
+    if padding is None:
+        padding = kernel // 2
     layer = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
     return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
@@ -47,7 +48,10 @@ class _Residual(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.first = convolution(channels, channels)
-        self.second = nn.Sequential(nn.Conv2d(channels, channels, 3, 1, 1, bias=False), nn.BatchNorm2d(channels))
+        self.second = nn.Sequential(
+            nn.Conv2d(channels, channels, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(x + self.second(self.first(x)), inplace=True)
@@ -57,10 +61,15 @@ class Tiny(nn.Sequential):
     """Four convolutions, for tests and smoke runs."""
 
     def __init__(self, in_channels: int, stem: Stem, width: float) -> None:
-        c = [scaled(k, width) for k in (16, 32, 64, 64)]
-        first = convolution(in_channels, c[0], 3, 2) if stem == "cifar" else convolution(in_channels, c[0], 5, 4)
-        super().__init__(first, *(convolution(c[k], c[k + 1], 3, 2 if k < 2 else 1) for k in range(3)))
-        self.num_features = c[3]
+        first, second, third = (scaled(channels, width) for channels in (16, 32, 64))
+        kernel, stride = (3, 2) if stem == "cifar" else (5, 4)
+        super().__init__(
+            convolution(in_channels, first, kernel, stride),
+            convolution(first, second, stride=2),
+            convolution(second, third, stride=2),
+            convolution(third, third),
+        )
+        self.num_features = third
 
 
 class Small(nn.Sequential):
@@ -70,11 +79,16 @@ class Small(nn.Sequential):
     """
 
     def __init__(self, in_channels: int, stem: Stem, width: float) -> None:
-        c = [scaled(k, width) for k in (24, 64, 256)]
-        first = convolution(in_channels, c[0], 3, 2) if stem == "cifar" else convolution(in_channels, c[0], 7, 4)
-        second = (_Residual(c[0]), convolution(c[0], c[1], 3, 2))
-        super().__init__(first, *second, _Residual(c[1]), convolution(c[1], c[2], 3, 2))
-        self.num_features = c[2]
+        first, second, third = (scaled(channels, width) for channels in (24, 64, 256))
+        kernel, stride = (3, 2) if stem == "cifar" else (7, 4)
+        super().__init__(
+            convolution(in_channels, first, kernel, stride),
+            _Residual(first),
+            convolution(first, second, stride=2),
+            _Residual(second),
+            convolution(second, third, stride=2),
+        )
+        self.num_features = third
 
 
 class _ResNet(ResNet):  # type: ignore[misc]  # torchvision has no types
@@ -96,8 +110,12 @@ class _ResNet(ResNet):  # type: ignore[misc]  # torchvision has no types
         return super()._make_layer(block, scaled(planes, self._factor), *args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        return self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.maxpool(x)
+        x = self.layer1(x)
+        x = self.layer2(x)
+        x = self.layer3(x)
+        return self.layer4(x)
 
 
 # CMC's networks, published as tables of layers ------------------------------------------------------------------------
@@ -113,14 +131,30 @@ class Block(NamedTuple):
     pool: bool = False
 
 
-TABLE_10 = (Block(48, pool=True), Block(96, pool=True), Block(192), Block(192), Block(96, pool=True))
+TABLE_10 = (
+    Block(48, pool=True),
+    Block(96, pool=True),
+    Block(192),
+    Block(192),
+    Block(96, pool=True),
+)
 """CMC, for STL-10: views of 64 px."""
-TABLE_11 = (Block(48, 11, 4, 2, True), Block(128, 5, 1, 2, True), Block(192), Block(192), Block(128, pool=True))
+TABLE_11 = (
+    Block(48, 11, 4, 2, pool=True),
+    Block(128, 5, 1, 2, pool=True),
+    Block(192),
+    Block(192),
+    Block(128, pool=True),
+)
 """CMC, for ImageNet: views of 224 px."""
 TABLE_12 = {
-    "conv1": Block(64, 8, 2, 3), "pool1": None, "conv2": Block(128, 4, 2, 1), "conv3": Block(256, 4, 2, 1),
-    "conv4": Block(256, 3, 1, 1), "conv5": Block(512, 4, 2, 1),
-}  # fmt: skip
+    "conv1": Block(64, 8, 2, 3),
+    "pool1": None,
+    "conv2": Block(128, 4, 2, 1),
+    "conv3": Block(256, 4, 2, 1),
+    "conv4": Block(256, 3, 1, 1),
+    "conv5": Block(512, 4, 2, 1),
+}
 """CMC, for one channel of a scene: name to convolution, or ``None`` for max pooling over 2x2."""
 
 
@@ -134,36 +168,45 @@ class Stages(nn.Sequential):
 
     def __init__(self, in_channels: int, blocks: Mapping[str, Block | None], width: float) -> None:
         super().__init__()
-        self.width, self.num_features = width, in_channels
+        self.width = width
+        self.num_features = in_channels
         self.stage_channels: dict[str, int] = {}
         for name, block in blocks.items():
-            if block is None:
-                self.add_module(name, nn.MaxPool2d(2, 2))
-            else:
-                outputs = scaled(block.channels, width)
-                layers = convolution(self.num_features, outputs, block.kernel, block.stride, block.padding)
-                self.add_module(name, layers.append(nn.MaxPool2d(3, 2)) if block.pool else layers)
-                self.num_features = outputs
+            self.add_module(name, self._layers(block))
             self.stage_channels[name] = self.num_features
+
+    def _layers(self, block: Block | None) -> nn.Module:
+        """The layers of a block, behind those that are there already."""
+        if block is None:
+            return nn.MaxPool2d(2, 2)
+        outputs = scaled(block.channels, self.width)
+        layers = convolution(self.num_features, outputs, block.kernel, block.stride, block.padding)
+        if block.pool:
+            layers.append(nn.MaxPool2d(3, 2))
+        self.num_features = outputs
+        return layers
 
     def stages(self, x: Tensor) -> dict[str, Tensor]:
         """The map of each block by name."""
-        out = {}
+        maps = {}
         for name, block in self.named_children():
-            x = out[name] = block(x)
-        return out
+            x = block(x)
+            maps[name] = x
+        return maps
 
 
 class FullyConnected(nn.Sequential):
     """fc6 and fc7 with batch norm and ReLU, and fc8, on a map of ``side``, which views of ``pixels`` give."""
 
     def __init__(self, channels: int, side: int, hidden: int, dim: int, pixels: int) -> None:
-        def dense(inputs: int) -> nn.Sequential:
-            return nn.Sequential(nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True))
-
-        fc6, fc7 = dense(channels * side * side), dense(hidden)
-        super().__init__(OrderedDict(fc6=fc6, fc7=fc7, fc8=nn.Linear(hidden, dim)))
-        self.side, self.pixels = side, pixels
+        layers = OrderedDict(
+            fc6=_dense(channels * side * side, hidden),
+            fc7=_dense(hidden, hidden),
+            fc8=nn.Linear(hidden, dim),
+        )
+        super().__init__(layers)
+        self.side = side
+        self.pixels = pixels
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, channels, side, side]`` to ``[B, dim]``."""
@@ -174,6 +217,10 @@ class FullyConnected(nn.Sequential):
         return super().forward(x.flatten(1))
 
 
+def _dense(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True))
+
+
 Half = tuple[Sequence[Block], int, int]
 """Blocks, the side of the map behind conv5, and the pixels of the views that give it."""
 
@@ -182,12 +229,16 @@ class HalfAlexNet(Stages):
     """One of the two halves into which CMC cuts an AlexNet: ``large`` with the stem ``imagenet``, else ``small``."""
 
     def __init__(self, large: Half, small: Half, in_channels: int, stem: Stem, width: float) -> None:
-        blocks, self.side, self.pixels = large if stem == "imagenet" else small
-        super().__init__(in_channels, {f"conv{k}": block for k, block in enumerate(blocks, 1)}, width)
+        blocks, side, pixels = large if stem == "imagenet" else small
+        named_blocks = {f"conv{number}": block for number, block in enumerate(blocks, 1)}
+        super().__init__(in_channels, named_blocks, width)
+        self.side = side
+        self.pixels = pixels
 
     def fully_connected(self, dim: int) -> FullyConnected:
         """New layers fc6, fc7 and fc8 with ``dim`` outputs."""
-        return FullyConnected(self.num_features, self.side, scaled(2048, self.width), dim, self.pixels)
+        hidden = scaled(2048, self.width)
+        return FullyConnected(self.num_features, self.side, hidden, dim, self.pixels)
 
 
 class SceneNet(Stages):
@@ -199,8 +250,13 @@ class SceneNet(Stages):
     def fully_connected(self, dim: int) -> nn.Module:
         """fc6 and fc7, which read the map of conv5; for other than 128 px it is brought to 4x4 first."""
         hidden = scaled(512, self.width)
-        fc6, fc7 = convolution(self.num_features, hidden, 4, 1, 0), nn.Conv2d(hidden, dim, 1)
-        return nn.Sequential(OrderedDict(resize=nn.AdaptiveAvgPool2d(4), fc6=fc6, fc7=fc7, flatten=nn.Flatten()))
+        layers = OrderedDict(
+            resize=nn.AdaptiveAvgPool2d(4),
+            fc6=convolution(self.num_features, hidden, kernel=4, padding=0),
+            fc7=nn.Conv2d(hidden, dim, 1),
+            flatten=nn.Flatten(),
+        )
+        return nn.Sequential(layers)
 
 
 class CaffeNet(nn.Module):
@@ -215,16 +271,21 @@ class CaffeNet(nn.Module):
     def __init__(self, in_channels: int, stem: Stem, width: float) -> None:
         super().__init__()
         # two groups need even numbers of channels
-        c = [2 * scaled(k, width) for k in (48, 128, 192, 192, 128)]
-        first = (11, 4, 0) if stem == "imagenet" else (5, 1, 2)
+        conv1, conv2, conv3, conv4, conv5 = (2 * scaled(half, width) for half in (48, 128, 192, 192, 128))
+        kernel, stride, padding = (11, 4, 0) if stem == "imagenet" else (5, 1, 2)
         self.convolutions = nn.Sequential(
-            *convolution(in_channels, c[0], *first), nn.MaxPool2d(3, 2, ceil_mode=True),
-            *convolution(c[0], c[1], 5, groups=2), nn.MaxPool2d(3, 2, ceil_mode=True),
-            *convolution(c[1], c[2]), *convolution(c[2], c[3], groups=2), *convolution(c[3], c[4], groups=2),
+            *convolution(in_channels, conv1, kernel, stride, padding),
             nn.MaxPool2d(3, 2, ceil_mode=True),
-        )  # fmt: skip
+            *convolution(conv1, conv2, 5, groups=2),
+            nn.MaxPool2d(3, 2, ceil_mode=True),
+            *convolution(conv2, conv3),
+            *convolution(conv3, conv4, groups=2),
+            *convolution(conv4, conv5, groups=2),
+            nn.MaxPool2d(3, 2, ceil_mode=True),
+        )
         self.num_features = scaled(4096, width)
-        fc6 = convolution(c[4], self.num_features, 6 if stem == "imagenet" else 4, padding=0)
+        side = 6 if stem == "imagenet" else 4
+        fc6 = convolution(conv5, self.num_features, kernel=side, padding=0)
         self.fc6 = nn.Sequential(*fc6, nn.Dropout(0.5))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -241,11 +302,27 @@ def positions(dim: int, grid: int) -> Tensor:
     For each patch sin and cos of its column, then of its row, over dim/4 frequencies from 1 down to 10⁻⁴.
     """
     check(dim % 4 == 0, "dim", dim, "a multiple of four")
-    frequency = 10_000 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
-    line = torch.arange(grid).double()
-    row, column = (axis[:, None] * frequency for axis in torch.cartesian_prod(line, line).unbind(1))
-    patches = torch.cat([column.sin(), column.cos(), row.sin(), row.cos()], 1)
-    return torch.cat([torch.zeros(1, dim), patches.float()])[None]
+    exponent = torch.arange(dim // 4, dtype=torch.float64) / (dim // 4)
+    frequency = 10_000**-exponent
+    axis = torch.arange(grid).double()
+    rows, columns = torch.cartesian_prod(axis, axis).unbind(1)
+    row_angle = rows[:, None] * frequency
+    column_angle = columns[:, None] * frequency
+    patches = torch.cat([column_angle.sin(), column_angle.cos(), row_angle.sin(), row_angle.cos()], 1)
+    class_token = torch.zeros(1, dim)
+    return torch.cat([class_token, patches.float()])[None]
+
+
+def _start_as_moco_v3(vit: Any, dim: int, grid: int) -> None:
+    """Give a vision transformer fixed positions, and a projection of patches that is drawn and not trained."""
+    projection = vit.patch_embed.proj
+    fan_in = projection.weight[0].numel()
+    bound = math.sqrt(6 / (fan_in + dim))
+    nn.init.uniform_(projection.weight, -bound, bound)
+    nn.init.zeros_(projection.bias)
+    nn.init.normal_(vit.cls_token, std=1e-6)
+    vit.pos_embed = nn.Parameter(positions(dim, grid), requires_grad=False)
+    vit.patch_embed.requires_grad_(False)
 
 
 @lru_cache(maxsize=1)
@@ -259,19 +336,22 @@ def _vit_class() -> type[nn.Module]:
 
         def __init__(self, in_channels: int, side: int, patch: int, dim: int, depth: int, heads: int) -> None:
             super().__init__(
-                side, patch, in_channels, num_classes=0, embed_dim=dim, depth=depth, num_heads=heads,
-                dynamic_img_size=True, weight_init="moco",
-            )  # fmt: skip
+                side,
+                patch,
+                in_channels,
+                num_classes=0,
+                embed_dim=dim,
+                depth=depth,
+                num_heads=heads,
+                dynamic_img_size=True,
+                weight_init="moco",
+            )
             self.patch = patch
-            if (side // patch) ** 2 < 64:  # for 16 patches a fused kernel's backward took two thirds of a step on a CPU
+            grid = side // patch
+            if grid**2 < 64:  # for 16 patches a fused kernel's backward took two thirds of a step on a CPU
                 for block in self.blocks:
                     block.attn.fused_attn = False
-            bound = math.sqrt(6 / (in_channels * patch * patch + dim))
-            nn.init.uniform_(self.patch_embed.proj.weight, -bound, bound)
-            nn.init.zeros_(self.patch_embed.proj.bias)
-            nn.init.normal_(self.cls_token, std=1e-6)
-            self.pos_embed = nn.Parameter(positions(dim, side // patch), requires_grad=False)
-            self.patch_embed.requires_grad_(False)
+            _start_as_moco_v3(self, dim, grid)
 
         def _tokens(self, x: Tensor) -> Tensor:
             if x.shape[2] % self.patch or x.shape[3] % self.patch:
@@ -280,8 +360,10 @@ def _vit_class() -> type[nn.Module]:
 
         def forward(self, x: Tensor) -> Tensor:
             """Images ``[B, C, H, W]`` to the map of patches ``[B, D, H/p, W/p]``."""
-            tokens = self._tokens(x)[:, 1:].transpose(1, 2)
-            return tokens.reshape(len(x), -1, x.shape[2] // self.patch, x.shape[3] // self.patch)
+            rows = x.shape[2] // self.patch
+            columns = x.shape[3] // self.patch
+            patches = self._tokens(x)[:, 1:]
+            return patches.transpose(1, 2).reshape(len(x), -1, rows, columns)
 
         def pooled(self, x: Tensor) -> Tensor:
             """Images ``[B, C, H, W]`` to the class token ``[B, D]``."""
@@ -293,9 +375,13 @@ def _vit_class() -> type[nn.Module]:
 def _vit(
     side: int, patch: int, dim: int, depth: int, heads: int, in_channels: int, stem: Stem, width: float
 ) -> nn.Module:
-    wide = 4 * heads * scaled(dim // (4 * heads), width)
-    return _vit_class()(in_channels, side, patch, wide, depth, heads)
+    multiple = 4 * heads
+    scaled_dim = multiple * scaled(dim // multiple, width)
+    return _vit_class()(in_channels, side, patch, scaled_dim, depth, heads)
 
+
+# with the stem "cifar" for views of 32 px, and Table 11 then with a 5x5 conv1 of stride 1
+_SMALL_TABLE_11 = (Block(48, 5, 1, 2, pool=True), *TABLE_11[1:])
 
 ARCHITECTURES: Mapping[str, Network] = MappingProxyType(
     {
@@ -303,8 +389,7 @@ ARCHITECTURES: Mapping[str, Network] = MappingProxyType(
         "small": Small,
         "resnet18": partial(_ResNet, BasicBlock, (2, 2, 2, 2)),
         "resnet50": partial(_ResNet, Bottleneck, (3, 4, 6, 3)),
-        # with the stem "cifar" for views of 32 px, and Table 11 then with a 5x5 conv1 of stride 1
-        "half_alexnet": partial(HalfAlexNet, (TABLE_11, 6, 224), ((Block(48, 5, 1, 2, True), *TABLE_11[1:]), 3, 32)),
+        "half_alexnet": partial(HalfAlexNet, (TABLE_11, 6, 224), (_SMALL_TABLE_11, 3, 32)),
         "half_alexnet64": partial(HalfAlexNet, (TABLE_10, 7, 64), (TABLE_10, 3, 32)),
         "scene": SceneNet,
         "caffenet": CaffeNet,
@@ -329,20 +414,27 @@ class Decoder(nn.Module):
 
     def __init__(self, channels: Mapping[str, int], outputs: int, width: int, *, skips: bool = True) -> None:
         super().__init__()
-        self.skips, self.blocks = skips, nn.ModuleDict()
-        names = list(channels)
-        inputs = channels[names[-1]]
-        for name in names[-2::-1]:
-            out = width * min(8, 2 ** names.index(name))
-            self.blocks[name] = convolution(inputs + (channels[name] if skips else 0), out)
-            inputs = out
+        self.skips = skips
+        self.blocks = nn.ModuleDict()
+        fine_to_coarse = list(channels)
+        inputs = channels[fine_to_coarse[-1]]
+        for level in reversed(range(len(channels) - 1)):
+            name = fine_to_coarse[level]
+            if skips:
+                inputs += channels[name]
+            outputs_here = width * min(8, 2**level)
+            self.blocks[name] = convolution(inputs, outputs_here)
+            inputs = outputs_here
         self.head = nn.Conv2d(inputs, outputs, 3, 1, 1)
 
     def forward(self, maps: Mapping[str, Tensor], size: Sequence[int]) -> Tensor:
         """Output ``[B, outputs, *size]`` from ``maps``, each ``[B, C, h, w]``, which lead to it from coarse to fine."""
         x = list(maps.values())[-1]
         for name, block in self.blocks.items():
-            if x.shape[2:] != maps[name].shape[2:]:
-                x = F.interpolate(x, size=maps[name].shape[2:], mode="bilinear", align_corners=False)
-            x = block(torch.cat([x, maps[name]], 1) if self.skips else x)
+            finer = maps[name]
+            if x.shape[2:] != finer.shape[2:]:
+                x = F.interpolate(x, size=finer.shape[2:], mode="bilinear", align_corners=False)
+            if self.skips:
+                x = torch.cat([x, finer], 1)
+            x = block(x)
         return F.interpolate(self.head(x), size=list(size), mode="bilinear", align_corners=False)

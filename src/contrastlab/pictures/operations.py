@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
@@ -26,30 +27,38 @@ BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 # input columns. Crop and resize of image b are ``rows[b] @ image @ columns[b].T``; a flip reverses the columns.
 
 
-def _weights(start: Tensor, length: Tensor, source: int, size: int, flip: Tensor | None = None) -> Tensor:
+def _resampling_weights(start: Tensor, length: Tensor, source: int, size: int, flip: Tensor | None = None) -> Tensor:
     """``[B, size, source]``: triangle-filter weights that resample ``[start, start + length)`` to ``size`` pixels."""
-    start, length = start.to(torch.float32)[:, None], length.to(torch.float32)[:, None]
+    start = start.to(torch.float32)[:, None]
+    length = length.to(torch.float32)[:, None]
     scale = length / size
     output = torch.arange(size, device=start.device, dtype=torch.float32)[None] + 0.5
     if flip is not None:
         output = torch.where(flip[:, None], size - output, output)
-    pixel = torch.arange(source, device=start.device, dtype=torch.float32) + 0.5
     centre = torch.addcmul(start, scale, output)[:, :, None]
+    pixel = torch.arange(source, device=start.device, dtype=torch.float32) + 0.5
     # the filter is one input pixel wide when enlarging and one output pixel wide when shrinking
-    weights = (pixel - centre).abs_().mul_(scale.clamp(min=1).reciprocal().neg_()[:, :, None]).add_(1).clamp_(min=0)
-    weights *= ((pixel > start) & (pixel < start + length))[:, None, :]
+    slope = scale.clamp(min=1).reciprocal().neg_()[:, :, None]
+    weights = (pixel - centre).abs_()
+    weights.mul_(slope).add_(1).clamp_(min=0)
+    in_box = (pixel > start) & (pixel < start + length)
+    weights *= in_box[:, None, :]
     return weights / weights.sum(-1, keepdim=True)
 
 
 def _resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """``rows @ image @ columns.T`` for every image and channel."""
     count, channels, height, width = images.shape
-    result = images.new_empty(count, channels, rows.shape[1], columns.shape[1], dtype=torch.float32)
+    new_height = rows.shape[1]
+    new_width = columns.shape[1]
+    result = images.new_empty(count, channels, new_height, new_width, dtype=torch.float32)
     with torch.autocast(images.device.type, enabled=False):
-        half = torch.bmm(images.reshape(count, channels * height, width).to(torch.float32), columns.transpose(1, 2))
-        half = half.view(count, channels, height, columns.shape[1])
-        for channel in range(channels):  # a view per channel: expanding ``rows`` to [B, C, ...] would copy it
-            result[:, channel] = torch.bmm(rows, half[:, channel])
+        lines = images.reshape(count, channels * height, width).to(torch.float32)
+        narrowed = torch.bmm(lines, columns.transpose(1, 2))
+        narrowed = narrowed.view(count, channels, height, new_width)
+        # one product for each channel, as expanding ``rows`` to [B, C, ...] would copy it
+        for channel in range(channels):
+            result[:, channel] = torch.bmm(rows, narrowed[:, channel])
     return result
 
 
@@ -60,26 +69,45 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = 
     ``boxes`` are ``[B, 4]`` of (top, left, height, width) in pixels, inside the image; ``flip`` is ``[B]`` boolean.
     """
     top, left, height, width = boxes.unbind(1)
-    rows = _weights(top, height, images.shape[2], size)
-    columns = _weights(left, width, images.shape[3], size, flip)
+    rows = _resampling_weights(top, height, images.shape[2], size)
+    columns = _resampling_weights(left, width, images.shape[3], size, flip)
     return _resample(images, rows, columns)
 
 
 def resize_center(images: Tensor, resize: int | None, size: int) -> Tensor:
     """The central square, float32 ``[B, C, size, size]``: torchvision's ``Resize``, unless None, and ``CenterCrop``."""
     height, width = images.shape[2:]
-    short = min(height, width)
-    # the longer side is truncated, as torchvision does
-    new_height, new_width = (side if resize is None else resize * side // short for side in (height, width))
-    side = min(new_height, new_width)
-    errors.check(1 <= size <= side, "size", size, f"1 to the shorter side after resizing, {side}")
-    top, left = round((new_height - size) / 2), round((new_width - size) / 2)
+    new_height = _resized(height, min(height, width), resize)
+    new_width = _resized(width, min(height, width), resize)
+    shorter = min(new_height, new_width)
+    errors.check(1 <= size <= shorter, "size", size, f"1 to the shorter side after resizing, {shorter}")
+    rows = _central(new_height, size)
+    columns = _central(new_width, size)
     if (new_height, new_width) == (height, width):
-        return images[:, :, top : top + size, left : left + size].to(torch.float32)
-    zero = torch.zeros(1, device=images.device)
-    rows = _weights(zero, zero + height, height, new_height)[:, top : top + size]
-    columns = _weights(zero, zero + width, width, new_width)[:, left : left + size]
-    return _resample(images, rows.expand(len(images), -1, -1), columns.expand(len(images), -1, -1))
+        return images[:, :, rows, columns].to(torch.float32)
+    row_weights = _resizing_weights(height, new_height, images.device)[:, rows]
+    column_weights = _resizing_weights(width, new_width, images.device)[:, columns]
+    count = len(images)
+    return _resample(images, row_weights.expand(count, -1, -1), column_weights.expand(count, -1, -1))
+
+
+def _resized(side: int, shorter: int, resize: int | None) -> int:
+    """Length of a side once the shorter side has ``resize`` pixels; truncated, as torchvision does."""
+    if resize is None:
+        return side
+    return resize * side // shorter
+
+
+def _central(side: int, size: int) -> slice:
+    """The central ``size`` pixels of a side."""
+    start = round((side - size) / 2)
+    return slice(start, start + size)
+
+
+def _resizing_weights(source: int, size: int, device: torch.device) -> Tensor:
+    """``[1, size, source]``: weights that resample a whole side."""
+    zero = torch.zeros(1, device=device)
+    return _resampling_weights(zero, zero + source, source, size)
 
 
 # Colours and blur -----------------------------------------------------------------------------------------------------
@@ -93,7 +121,9 @@ def _luma(images: Tensor) -> Tensor:
     """Grey value ``[B, 1, H, W]`` with the weights of ITU-R 601 as torchvision rounds them."""
     if images.shape[1] == 1:
         return images
-    red, green, blue = images[:, :1], images[:, 1:2], images[:, 2:]
+    red = images[:, :1]
+    green = images[:, 1:2]
+    blue = images[:, 2:]
     return red.mul(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114)
 
 
@@ -115,63 +145,126 @@ def _blend(images: Tensor, keep: Tensor, grey: Tensor, mean: Tensor) -> None:
 
 def _rotate_hue(images: Tensor, shift: Tensor) -> None:
     """In place: turn the hue of RGB images by ``shift[b]`` of a full circle."""
-    red, green, blue = images[:, :1], images[:, 1:2], images[:, 2:]
+    red = images[:, :1]
+    green = images[:, 1:2]
+    blue = images[:, 2:]
     high = torch.maximum(torch.maximum(red, green), blue)
     low = torch.minimum(torch.minimum(red, green), blue)
     chroma = high - low
-    scale = chroma.clamp(min=1e-12).reciprocal_()
-    # hue in sixths of the circle, with the same precedence as HSV's usual definition when channels tie
-    hue = (red - green).mul_(scale).add_(4)
-    hue = torch.where(high == green, (blue - red).mul_(scale).add_(2), hue)
-    hue = torch.where(high == red, (green - blue).mul_(scale), hue)
+    hue = _hue(red, green, blue, high, chroma)
     hue.add_(_column(6 * shift))
     hue.sub_((hue / 6).floor_().mul_(6))
     # each channel is a trapezoid of the hue between ``low`` and ``low + chroma``: no case distinction
-    torch.addcmul(low, chroma, (hue - 3).abs_().sub_(1).clamp_(0, 1), out=red)
-    torch.addcmul(low, chroma, (hue - 2).abs_().neg_().add_(2).clamp_(0, 1), out=green)
-    torch.addcmul(low, chroma, hue.sub_(4).abs_().neg_().add_(2).clamp_(0, 1), out=blue)
+    torch.addcmul(low, chroma, _far_from(hue, 3), out=red)
+    torch.addcmul(low, chroma, _close_to(hue, 2), out=green)
+    torch.addcmul(low, chroma, _close_to(hue, 4), out=blue)
+
+
+def _hue(red: Tensor, green: Tensor, blue: Tensor, high: Tensor, chroma: Tensor) -> Tensor:
+    """Hue in sixths of the circle, with the same precedence as HSV's usual definition when channels tie."""
+    scale = chroma.clamp(min=1e-12).reciprocal_()
+    hue = (red - green).mul_(scale).add_(4)
+    hue = torch.where(high == green, (blue - red).mul_(scale).add_(2), hue)
+    return torch.where(high == red, (green - blue).mul_(scale), hue)
+
+
+def _close_to(hue: Tensor, centre: int) -> Tensor:
+    """1 up to a distance of one sixth from ``centre``, then falling to 0 within a sixth."""
+    return (hue - centre).abs_().neg_().add_(2).clamp_(0, 1)
+
+
+def _far_from(hue: Tensor, centre: int) -> Tensor:
+    """0 up to a distance of one sixth from ``centre``, then rising to 1 within a sixth."""
+    return (hue - centre).abs_().sub_(1).clamp_(0, 1)
+
+
+@dataclass(frozen=True)
+class _Blends:
+    """The coefficients of :func:`_blend` at each of the four places of an order, all ``[B, 4]``."""
+
+    keep: Tensor
+    grey: Tensor
+    mean: Tensor
+
+    def apply_(self, images: Tensor, place: int) -> None:
+        """Blend each image in place, as it is blended at that place of its order."""
+        _blend(images, self.keep[:, place], self.grey[:, place], self.mean[:, place])
+
+    def gather(self, places: Tensor) -> _Blends:
+        """The blends at some places ``[B, n]`` of each order."""
+        return _Blends(
+            keep=self.keep.gather(1, places),
+            grey=self.grey.gather(1, places),
+            mean=self.mean.gather(1, places),
+        )
+
+    def where(self, active: Tensor) -> _Blends:
+        """The same blends, with coefficients that change nothing where ``active`` ``[B, 4]`` is false."""
+        return _Blends(
+            keep=self.keep.where(active, 1.0),
+            grey=self.grey.where(active, 0.0),
+            mean=self.mean.where(active, 0.0),
+        )
 
 
 def jitter_(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True) -> Tensor:
     """Brightness, contrast, saturation and hue, in an order of its own for each image ``[B, C, H, W]``; in place.
 
-    Three passes of :func:`_blend`, one hue rotation and three more passes contain every order; passes that an image
-    does not need get coefficients that change nothing. For ``factors`` and ``order`` see
-    :class:`contrastlab.pictures.augmentations.ViewDraws`; without ``hue`` the rotation, whose factors are 0, is left
-    out.
+    For ``factors`` and ``order`` see :class:`contrastlab.pictures.augmentations.ViewDraws`. Without ``hue`` the
+    rotation, whose factors are 0, is left out.
     """
     colour = images.shape[1] == 3
-    keep = factors.gather(1, order)
-    grey = (1 - keep).where(order == SATURATION, 0.0)
-    mean = (1 - keep).where(order == CONTRAST, 0.0)
-    unused = order == HUE
+    idle = order == HUE
     if not colour:
-        unused = unused | (order == SATURATION)
-        grey = torch.zeros_like(grey)
-    keep = keep.masked_fill(unused, 1.0)
-
-    if not (hue and colour):
-        # three operations at most, in the same relative order: move the unused positions to the end
-        used = torch.argsort(unused.to(torch.uint8), dim=1, stable=True)[:, : 3 if colour else 2]
-        keep, grey, mean = keep.gather(1, used), grey.gather(1, used), mean.gather(1, used)
-        for k in range(used.shape[1]):
-            _blend(images, keep[:, k], grey[:, k], mean[:, k])
-        return images
-
-    position = torch.arange(4, device=order.device)
-    slot = torch.where(unused, position, 0).sum(1, keepdim=True)  # where the hue rotation stands
-    on_device = not host.holds(images.device)  # only a CPU can look whether a pass is needed without waiting
-
-    def passes(active: Tensor, positions: range) -> None:
-        factor, to_grey, to_mean = keep.where(active, 1.0), grey.where(active, 0.0), mean.where(active, 0.0)
-        for k in positions:
-            if on_device or bool(active[:, k].any()):
-                _blend(images, factor[:, k], to_grey[:, k], to_mean[:, k])
-
-    passes(position < slot, range(3))
-    _rotate_hue(images, factors[:, HUE])
-    passes(position > slot, range(1, 4))
+        idle = idle | (order == SATURATION)
+    blends = _plan_blends(factors, order, idle, colour)
+    if hue and colour:
+        _blend_around_hue_(images, blends, idle, factors[:, HUE])
+    else:
+        _blend_in_order_(images, blends, idle, operations=3 if colour else 2)
     return images
+
+
+def _plan_blends(factors: Tensor, order: Tensor, idle: Tensor, colour: bool) -> _Blends:
+    """The blends of each image in its order; those at ``idle`` places change nothing."""
+    keep = factors.gather(1, order)
+    mean = (1 - keep).where(order == CONTRAST, 0.0)
+    grey = torch.zeros_like(keep)
+    if colour:
+        grey = (1 - keep).where(order == SATURATION, 0.0)
+    return _Blends(keep.masked_fill(idle, 1.0), grey, mean)
+
+
+def _blend_in_order_(images: Tensor, blends: _Blends, idle: Tensor, operations: int) -> None:
+    """The first ``operations`` blends of each image that are not idle, in place and in their order."""
+    places = torch.argsort(idle.to(torch.uint8), dim=1, stable=True)[:, :operations]
+    used = blends.gather(places)
+    for place in range(operations):
+        used.apply_(images, place)
+
+
+def _blend_around_hue_(images: Tensor, blends: _Blends, is_hue: Tensor, shift: Tensor) -> None:
+    """Blends before the hue, the rotation of the hue, and blends behind it, in place.
+
+    Three passes before the rotation and three behind it contain every order. Passes that an image does not need change
+    nothing of it.
+    """
+    place = torch.arange(4, device=is_hue.device)
+    hue_place = torch.where(is_hue, place, 0).sum(1, keepdim=True)
+    _blend_where_(images, blends, place < hue_place, range(3))
+    _rotate_hue(images, shift)
+    _blend_where_(images, blends, place > hue_place, range(1, 4))
+
+
+def _blend_where_(images: Tensor, blends: _Blends, active: Tensor, places: range) -> None:
+    """The blends at ``places`` in place, of each image those that are ``active``, boolean ``[B, 4]``."""
+    active_blends = blends.where(active)
+    # only a CPU can look, without waiting, whether any image needs a pass
+    can_look = host.holds(images.device)
+    for place in places:
+        if can_look and not bool(active[:, place].any()):
+            continue
+        active_blends.apply_(images, place)
 
 
 def gaussian_blur(images: Tensor, sigma: Tensor, kernel: int) -> Tensor:
@@ -181,23 +274,39 @@ def gaussian_blur(images: Tensor, sigma: Tensor, kernel: int) -> Tensor:
     on the kernel, an odd number of taps with ``kernel // 2 < min(H, W)``. A ``sigma`` of 0 leaves an image as it is.
     """
     height, width = images.shape[2:]
-    taps = torch.arange(kernel // 2 + 1, device=images.device, dtype=torch.float32)
-    weights = torch.exp(-0.5 * (taps / sigma.to(torch.float32).clamp(min=1e-3)[:, None]) ** 2)
-    weights = weights / (2 * weights.sum(1, keepdim=True) - weights[:, :1])
-    with torch.autocast(images.device.type, enabled=False):
-        bands = {s: (weights @ _bands(s, kernel // 2, images.device)).view(-1, s, s) for s in {height, width}}
-    return _resample(images, bands[height], bands[width])
+    distance = torch.arange(kernel // 2 + 1, device=images.device, dtype=torch.float32)
+    deviation = sigma.to(torch.float32).clamp(min=1e-3)[:, None]
+    taps = torch.exp(-0.5 * (distance / deviation) ** 2)
+    taps = taps / (2 * taps.sum(1, keepdim=True) - taps[:, :1])
+    rows = _blur_weights(taps, height)
+    columns = rows
+    if width != height:
+        columns = _blur_weights(taps, width)
+    return _resample(images, rows, columns)
+
+
+def _blur_weights(taps: Tensor, size: int) -> Tensor:
+    """``[B, size, size]``: weights that blur a side, from the taps ``[B, radius + 1]`` at distances 0, 1, ….
+
+    Products are float32 under autocast, too.
+    """
+    radius = taps.shape[1] - 1
+    with torch.autocast(taps.device.type, enabled=False):
+        weights = taps @ _bands(size, radius, taps.device)
+    return weights.view(-1, size, size)
 
 
 def _bands(size: int, radius: int, device: torch.device) -> Tensor:
     """``[radius + 1, size * size]``: how often input ``i`` is met at distance ``d`` from output ``o``."""
     index = torch.arange(size, device=device)
-    output, source = index[:, None], index[None, :]
+    output = index[:, None]
+    source = index[None, :]
     distance = torch.arange(radius + 1, device=device)[:, None, None]
     direct = (output - source).abs() == distance
     # pixel i > 0 is seen again at -i, and pixel i < size - 1 again at 2 (size - 1) - i
+    last = size - 1
     left = (output + source == distance) & (source > 0)
-    right = (2 * (size - 1) - source - output == distance) & (source < size - 1)
+    right = (2 * last - source - output == distance) & (source < last)
     return (direct.float() + left + right).view(radius + 1, size * size)
 
 
@@ -208,32 +317,97 @@ def _bands(size: int, radius: int, device: torch.device) -> Tensor:
 # the other, are left out. The operations are torchvision's.
 
 _FILL = [124 / 255, 116 / 255, 104 / 255]  # the mean colour of ImageNet in 8 bits
-_STRENGTH, _SPREAD, _APPLIED = 10.0, 0.5, 0.5
+_STRENGTH = 10.0
+_SPREAD = 0.5
+_APPLIED = 0.5  # probability
+
+_MOST_DEGREES = 30.0
+_MOST_SLOPE = 0.3
+_MOST_SHIFT = 0.45  # as a fraction of a side
+_LEAST_SHARPNESS = 0.1
+_SHARPNESS_RANGE = 1.8
 
 
-def _moved(
-    x: Tensor, *, degrees: float = 0.0, shift: tuple[float, float] = (0.0, 0.0),
-    slope: tuple[float, float] = (0.0, 0.0),
-) -> Tensor:  # fmt: skip
-    """Rotated about the centre, shifted by fractions of its sides, or sheared with the first corner fixed."""
+def _auto_contrast(image: Tensor, level: float, sign: float) -> Tensor:
+    contrasted: Tensor = v2.autocontrast(image)
+    return contrasted
+
+
+def _identity(image: Tensor, level: float, sign: float) -> Tensor:
+    return image
+
+
+def _sharpen(image: Tensor, level: float, sign: float) -> Tensor:
+    sharpened: Tensor = v2.adjust_sharpness(image, _LEAST_SHARPNESS + _SHARPNESS_RANGE * level)
+    return sharpened
+
+
+def _rotate(image: Tensor, level: float, sign: float) -> Tensor:
+    """Rotated about the centre."""
+    return _affine(image, degrees=_MOST_DEGREES * level * sign)
+
+
+def _shear_x(image: Tensor, level: float, sign: float) -> Tensor:
+    return _shear(image, _MOST_SLOPE * level * sign, 0.0)
+
+
+def _shear_y(image: Tensor, level: float, sign: float) -> Tensor:
+    return _shear(image, 0.0, _MOST_SLOPE * level * sign)
+
+
+def _shear(image: Tensor, slope_x: float, slope_y: float) -> Tensor:
+    """Sheared with the first corner fixed."""
+    if slope_x == slope_y == 0.0:
+        return _affine(image)
+    degrees_x = math.degrees(math.atan(slope_x))
+    degrees_y = math.degrees(math.atan(slope_y))
+    return _affine(image, shear=(degrees_x, degrees_y), center=[0.0, 0.0])
+
+
+def _translate_x(image: Tensor, level: float, sign: float) -> Tensor:
+    share = _MOST_SHIFT * level * sign
+    return _affine(image, shift=(share * image.shape[2], 0.0))
+
+
+def _translate_y(image: Tensor, level: float, sign: float) -> Tensor:
+    share = _MOST_SHIFT * level * sign
+    return _affine(image, shift=(0.0, share * image.shape[1]))
+
+
+def _affine(
+    image: Tensor,
+    *,
+    degrees: float = 0.0,
+    shift: tuple[float, float] = (0.0, 0.0),
+    shear: tuple[float, float] = (0.0, 0.0),
+    center: list[float] | None = None,
+) -> Tensor:
+    """An affine map of an image, its angles in degrees and its shift in pixels."""
     moved: Tensor = v2.affine(
-        x, angle=degrees, translate=[shift[0] * x.shape[2], shift[1] * x.shape[1]], scale=1.0,
-        shear=[math.degrees(math.atan(s)) for s in slope], interpolation=InterpolationMode.BILINEAR,
-        fill=_FILL[: x.shape[0]], center=[0.0, 0.0] if any(slope) else None,
-    )  # fmt: skip
+        image,
+        angle=degrees,
+        translate=list(shift),
+        scale=1.0,
+        shear=list(shear),
+        interpolation=InterpolationMode.BILINEAR,
+        fill=_FILL[: image.shape[0]],
+        center=center,
+    )
     return moved
 
 
-RANDAUGMENT: Mapping[str, Callable[[Tensor, float, float], Tensor]] = MappingProxyType({
-    "AutoContrast": lambda x, level, sign: v2.autocontrast(x),
-    "Identity": lambda x, level, sign: x,
-    "Rotate": lambda x, level, sign: _moved(x, degrees=30 * level * sign),
-    "Sharpness": lambda x, level, sign: v2.adjust_sharpness(x, 0.1 + 1.8 * level),
-    "ShearX": lambda x, level, sign: _moved(x, slope=(0.3 * level * sign, 0.0)),
-    "ShearY": lambda x, level, sign: _moved(x, slope=(0.0, 0.3 * level * sign)),
-    "TranslateX": lambda x, level, sign: _moved(x, shift=(0.45 * level * sign, 0.0)),
-    "TranslateY": lambda x, level, sign: _moved(x, shift=(0.0, 0.45 * level * sign)),
-})  # fmt: skip
+RANDAUGMENT: Mapping[str, Callable[[Tensor, float, float], Tensor]] = MappingProxyType(
+    {
+        "AutoContrast": _auto_contrast,
+        "Identity": _identity,
+        "Rotate": _rotate,
+        "Sharpness": _sharpen,
+        "ShearX": _shear_x,
+        "ShearY": _shear_y,
+        "TranslateX": _translate_x,
+        "TranslateY": _translate_y,
+    }
+)
 """Name to a function of an image ``[C, H, W]`` in [0, 1], a level from 0 to 1 and a sign, -1 or 1."""
 
 
@@ -242,17 +416,20 @@ def sample_operations(
 ) -> Tensor:
     """``[count, number, 3]`` of (operation or -1 for none, level from 0 to 1, sign), applied one after the other."""
     unit = torch.rand(3, count, number, generator=generator, device=device)
-    level = torch.randn(count, number, generator=generator, device=device) * _SPREAD + _STRENGTH
-    which = (unit[0] * len(RANDAUGMENT)).floor().clamp(max=len(RANDAUGMENT) - 1)
+    strength = torch.randn(count, number, generator=generator, device=device) * _SPREAD + _STRENGTH
+    kinds = len(RANDAUGMENT)
+    which = (unit[0] * kinds).floor().clamp(max=kinds - 1)
     which = which.where(unit[1] < _APPLIED, -1.0)
-    return torch.stack([which, level.clamp(0, _STRENGTH) / _STRENGTH, (unit[2] < 0.5).float() * 2 - 1], -1)
+    level = strength.clamp(0, _STRENGTH) / _STRENGTH
+    sign = (unit[2] < 0.5).float() * 2 - 1
+    return torch.stack([which, level, sign], -1)
 
 
 def randaugment(images: Tensor, operations: Tensor) -> Tensor:
     """``[B, C, H, W]`` images in [0, 1] after the ``[B, n, 3]`` operations of :func:`sample_operations`.
 
-    A CPU computes the operations that each image needs, image by image. Elsewhere a loop would wait for the numbers of
-    every image: there all images go through all operations, and each keeps the result of its own.
+    A CPU computes the operations that each image needs, image by image. On another device such a loop would wait for
+    the numbers of every image, so there all images go through all operations, and each keeps the result of its own.
     """
     if len(images) == 0 or host.holds(images.device):
         return _randaugment_by_image(images, operations)
@@ -262,42 +439,43 @@ def randaugment(images: Tensor, operations: Tensor) -> Tensor:
 
 
 def _randaugment_by_image(images: Tensor, operations: Tensor) -> Tensor:
+    if len(images) == 0:
+        return images
     functions = tuple(RANDAUGMENT.values())
-    out = []
+    results = []
     for image, steps in zip(images, operations.tolist(), strict=True):
+        result = image
         for which, level, sign in steps:
             if which >= 0:
-                image = functions[int(which)](image, level, sign)
-        out.append(image)
-    return torch.stack(out) if out else images
+                result = functions[int(which)](result, level, sign)
+        results.append(result)
+    return torch.stack(results)
 
 
 def _randaugment_step(images: Tensor, *, which: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """One operation on each image: number ``which[b]`` of :data:`RANDAUGMENT`, none where that is -1."""
-    index = {name: number for number, name in enumerate(RANDAUGMENT)}
-
-    def drawn(name: str) -> Tensor:
-        return which == index[name]
-
-    def amount(name: str, most: float) -> Tensor:
-        return (most * level * sign).where(drawn(name), 0.0)
-
-    moved = drawn("Rotate") | drawn("ShearX") | drawn("ShearY") | drawn("TranslateX") | drawn("TranslateY")
-    geometry = _moved_batch(
+    drawn = {name: which == number for number, name in enumerate(RANDAUGMENT)}
+    degrees = _MOST_DEGREES * level * sign
+    slope = _MOST_SLOPE * level * sign
+    shift = _MOST_SHIFT * level * sign
+    geometry = _move(
         images,
-        radians=torch.deg2rad(amount("Rotate", 30.0)),
-        slope_x=amount("ShearX", 0.3),
-        slope_y=amount("ShearY", 0.3),
-        shift_x=amount("TranslateX", 0.45),
-        shift_y=amount("TranslateY", 0.45),
+        radians=torch.deg2rad(degrees.where(drawn["Rotate"], 0.0)),
+        slope_x=slope.where(drawn["ShearX"], 0.0),
+        slope_y=slope.where(drawn["ShearY"], 0.0),
+        shift_x=shift.where(drawn["TranslateX"], 0.0),
+        shift_y=shift.where(drawn["TranslateY"], 0.0),
     )
     contrast = v2.autocontrast(images)
-    factor = _column(0.1 + 1.8 * level)
+    factor = _column(_LEAST_SHARPNESS + _SHARPNESS_RANGE * level)
     sharp = (factor * images + (1 - factor) * _smooth(images)).clamp(0, 1)
 
+    sheared = drawn["ShearX"] | drawn["ShearY"]
+    shifted = drawn["TranslateX"] | drawn["TranslateY"]
+    moved = drawn["Rotate"] | sheared | shifted
     result = torch.where(_column(moved), geometry, images)
-    result = torch.where(_column(drawn("AutoContrast")), contrast, result)
-    return torch.where(_column(drawn("Sharpness")), sharp, result)
+    result = torch.where(_column(drawn["AutoContrast"]), contrast, result)
+    return torch.where(_column(drawn["Sharpness"]), sharp, result)
 
 
 def _smooth(images: Tensor) -> Tensor:
@@ -309,23 +487,27 @@ def _smooth(images: Tensor) -> Tensor:
     return smooth
 
 
-def _moved_batch(
+def _move(
     images: Tensor, *, radians: Tensor, slope_x: Tensor, slope_y: Tensor, shift_x: Tensor, shift_y: Tensor
 ) -> Tensor:
-    """:func:`_moved` with numbers ``[B]`` for each image, of which one kind at most differs from 0.
+    """Rotated, sheared or shifted by numbers ``[B]``, of which one kind at most differs from 0 for an image.
 
     Coordinates have their origin in the centre and run from -1 to 1, so that half a side is 1. The first corner stays
     where it is in a shear.
     """
     count, channels, height, width = images.shape
-    cosine, sine = radians.cos(), radians.sin()
+    cosine = radians.cos()
+    sine = radians.sin()
     wide = width / height
     to_x = torch.stack([cosine, (sine + slope_x) / wide, slope_x / wide - 2 * shift_x], 1)
     to_y = torch.stack([(slope_y - sine) * wide, cosine, slope_y * wide - 2 * shift_y], 1)
+    matrices = torch.stack([to_x, to_y], 1)
+    inside = torch.ones_like(images[:, :1])
+    with_inside = torch.cat([images, inside], 1)
     with torch.autocast(images.device.type, enabled=False):
-        grid = F.affine_grid(torch.stack([to_x, to_y], 1), [count, channels, height, width], align_corners=False)
-        inside = torch.ones_like(images[:, :1])
-        sampled = F.grid_sample(torch.cat([images, inside], 1), grid, mode="bilinear", align_corners=False)
+        grid = F.affine_grid(matrices, [count, channels, height, width], align_corners=False)
+        sampled = F.grid_sample(with_inside, grid, mode="bilinear", align_corners=False)
+    moved = sampled[:, :channels]
     covered = sampled[:, channels:]
     fill = torch.tensor(_FILL[:channels]).to(images.device, non_blocking=True)[None, :, None, None]
-    return sampled[:, :channels] * covered + fill * (1 - covered)
+    return moved * covered + fill * (1 - covered)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,39 +48,66 @@ def read_parquet(paths: Iterable[Path]) -> tuple[ImageSet, str]:
     Images of several sizes are resized to the shortest side among them (at most 256) and cropped to the middle square.
     The last few results are kept in memory.
     """
-    stats = ((path, path.stat()) for path in paths)
-    return _read_parquet(tuple((str(path.resolve()), stat.st_mtime_ns, stat.st_size) for path, stat in stats))
+    stamps = []
+    for path in paths:
+        stat = path.stat()
+        stamps.append((str(path.resolve()), stat.st_mtime_ns, stat.st_size))
+    return _read_parquet(tuple(stamps))
+
+
+class _File(NamedTuple):
+    """What is read of one parquet file."""
+
+    encoded: list[bytes]  #: pictures
+    labels: list[int | str | None]
+    class_names: tuple[str, ...] | None
 
 
 @lru_cache(maxsize=4)
 def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> tuple[ImageSet, str]:
     encoded: list[bytes] = []
-    values: list[Any] = []
+    values: list[int | str | None] = []
     names: tuple[str, ...] | None = None
     for path, _, _ in stamps:
-        with _reading(path) as file:
-            schema = file.schema_arrow
-            image = _image_column(schema, path)
-            label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
-            table = file.read(columns=[image, label] if label else [image])
-        rows = table.flatten()[f"{image}.bytes"].to_pylist()
-        _check_none_missing(rows, path)
-        encoded += rows
-        if label is None:
-            values += [None] * len(rows)
-        else:
-            values += _label_values(table[label].to_pylist(), f"{path}: column {label}", schema.field(label).type)
-        names = names or _class_names(schema, label)
+        file = _read_file(path)
+        encoded += file.encoded
+        values += file.labels
+        names = names or file.class_names
     where = ", ".join(path for path, _, _ in stamps)
     kinds = {isinstance(value, str) for value in values if value is not None}
     check(len(kinds) < 2, f"{where}: label", "numbers and texts", "one kind of label in all files")
     labels, classes = _as_labels(values, names)
-    pictures = stack([(content, f"{where}: image {k}") for k, content in enumerate(encoded)])
-    images = ImageSet(where, pictures, labels, classes)
+    sources = [(content, f"{where}: image {number}") for number, content in enumerate(encoded)]
+    images = ImageSet(where, stack(sources), labels, classes)
     if not encoded:
         return images, "nothing"
     with opened(encoded[0]) as first:
         return images, str(first.format)
+
+
+def _read_file(path: str) -> _File:
+    with _reading(path) as file:
+        schema = file.schema_arrow
+        image = _image_column(schema, path)
+        label = _label_column(schema)
+        wanted = [image]
+        if label is not None:
+            wanted.append(label)
+        table = file.read(columns=wanted)
+    encoded = table.flatten()[f"{image}.bytes"].to_pylist()
+    _check_none_missing(encoded, path)
+    labels: list[int | str | None] = [None] * len(encoded)
+    if label is not None:
+        kind = schema.field(label).type
+        labels = _label_values(table[label].to_pylist(), f"{path}: column {label}", kind)
+    return _File(encoded, labels, _class_names(schema, label))
+
+
+def _label_column(schema: Any) -> str | None:
+    for name in LABEL_COLUMNS:
+        if name in schema.names:
+            return name
+    return None
 
 
 def _check_none_missing(rows: Sequence[bytes | None], path: str) -> None:
@@ -107,19 +134,27 @@ def _image_column(schema: Any, path: str) -> str:
     """A struct with a field ``bytes`` that is binary; ``img`` or ``image`` if there are several."""
     import pyarrow as pa
 
-    structs = [column for column in schema if pa.types.is_struct(column.type)]
-    fields = [(column.name, field) for column in structs for field in column.type if field.name == "bytes"]
-    usable = [name for name, field in fields if field.type in (pa.binary(), pa.large_binary())]
+    usable = []
+    for column in schema:
+        if not pa.types.is_struct(column.type):
+            continue
+        for field in column.type:
+            if field.name == "bytes" and field.type in (pa.binary(), pa.large_binary()):
+                usable.append(str(column.name))
     if not usable:
         accepted = "a column of images, a struct with the fields bytes and path"
         raise ArgumentError(f"{path} has the columns {', '.join(schema.names)}: accepted is {accepted}")
-    return next(str(name) for name in ("img", "image", *usable) if name in usable)
+    for name in ("img", "image"):
+        if name in usable:
+            return name
+    return usable[0]
 
 
 def _class_names(schema: Any, column: str | None) -> tuple[str, ...] | None:
     """Names in the Hugging Face metadata of the schema, if it has them; other metadata say nothing of classes."""
+    metadata = schema.metadata or {}
     try:
-        names: Any = json.loads((schema.metadata or {})[b"huggingface"])
+        names: Any = json.loads(metadata[b"huggingface"])
         for key in ("info", "features", column, "names"):
             names = names.get(key, {})
     except (KeyError, ValueError, AttributeError, RecursionError):
@@ -131,15 +166,23 @@ def _class_names(schema: Any, column: str | None) -> tuple[str, ...] | None:
 
 def _as_labels(values: list[Any], names: tuple[str, ...] | None) -> tuple[Tensor, tuple[str, ...]]:
     if any(isinstance(value, str) for value in values):
-        names = tuple(sorted({value for value in values if value is not None}))
-        index = {name: k for k, name in enumerate(names)}
-        return torch.tensor([index.get(value, -1) for value in values]), names
-    numbers = [-1 if value is None else max(int(value), -1) for value in values]
+        return _text_labels(values)
+    numbers = []
+    for value in values:
+        number = -1 if value is None else int(value)
+        numbers.append(max(number, -1))
     count = max(numbers, default=-1) + 1
     check(count <= limits.MAX_CLASSES, "label", count - 1, f"numbers of classes, below {limits.MAX_CLASSES}")
     if names is None or len(names) < count:
-        names = tuple(str(k) for k in range(count))
+        names = tuple(str(number) for number in range(count))
     return torch.tensor(numbers, dtype=torch.int64), names
+
+
+def _text_labels(values: Sequence[Any]) -> tuple[Tensor, tuple[str, ...]]:
+    """Texts as classes, sorted; ``None`` has none."""
+    names = tuple(sorted({value for value in values if value is not None}))
+    index = {name: number for number, name in enumerate(names)}
+    return torch.tensor([index.get(value, -1) for value in values]), names
 
 
 def parquet_files(folder: Path) -> dict[str, list[Path]]:
@@ -179,8 +222,12 @@ def load_parquet(name: str, location: str | Path, note: str = "") -> Splits:
     train, encoding = read_parquet(train_files)
     test = None
     for split in ("test", "val"):  # published test parts are often unlabelled, their validation part is not
-        if split in by_split and (test is None or int(test.labels.max()) < 0):
-            test = aligned(read_parquet(by_split[split])[0], train.classes, f"{name}: the {split} part")
-    stored = f"{path.name}: Hugging Face parquet, images stored as {encoding}"
-    note = f"{note}; {stored}" if note else stored
-    return split_own(name, replace(train, name=f"{name}/train"), test, note)
+        if split not in by_split:
+            continue
+        if test is None or int(test.labels.max()) < 0:
+            part, _ = read_parquet(by_split[split])
+            test = aligned(part, train.classes, f"{name}: the {split} part")
+    storage = f"{path.name}: Hugging Face parquet, images stored as {encoding}"
+    if note:
+        storage = f"{note}; {storage}"
+    return split_own(name, replace(train, name=f"{name}/train"), test, storage)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -46,41 +47,54 @@ def represent(encoders: nn.ModuleList, views: tuple[Tensor, ...], kind: Kind) ->
     ``pooled`` and ``map`` are the features after and (flattened) before pooling.
     """
     if kind == "embedding":
-        return F.normalize(torch.cat([e(v) for e, v in zip(encoders, views, strict=True)], 1), dim=1)
-    return enc.features(encoders, views, pooled=kind == "pooled").flatten(1)
+        embeddings = [encoder(view) for encoder, view in zip(encoders, views, strict=True)]
+        return F.normalize(torch.cat(embeddings, 1), dim=1)
+    features = enc.features(encoders, views, pooled=kind == "pooled")
+    return features.flatten(1)
 
 
 def encode(
-    encoders: nn.ModuleList, part: Views, augmentation: Augmentation, source: ItemSet,
-    *, kind: Kind = "embedding", batch_size: int = 512, device: torch.device | str = "cpu",
+    encoders: nn.ModuleList,
+    part: Views,
+    augmentation: Augmentation,
+    source: ItemSet,
+    *,
+    kind: Kind = "embedding",
+    batch_size: int = 512,
+    device: torch.device | str = "cpu",
     indices: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Representations of the plain views of items, ``[N, F]`` float32, and their labels ``[N]``, on ``device``.
 
     ``part`` are the recipe's views, ``indices`` ``[N]`` the numbers of the items (all by default), ``kind`` is that of
     :func:`represent`.
     """
-    order = torch.arange(len(source)) if indices is None else indices
+    if indices is None:
+        indices = torch.arange(len(source))
+    rows = []
     with frozen(encoders):
-        stream = batches(source, order, batch_size, device, drop_last=False)
-        rows = [represent(encoders, part.plain(images, augmentation), kind).float() for _, images in stream]
+        for _, images in batches(source, indices, batch_size, device, drop_last=False):
+            views = part.plain(images, augmentation)
+            rows.append(represent(encoders, views, kind).float())
     features = torch.cat(rows)
     check_features(features)
-    return features, source.labels[order].to(device)
+    return features, source.labels[indices].to(device)
 
 
 def check_features(features: Tensor) -> None:
     """Reject what an encoder gives that is not finite: a score of it would be a number that says nothing."""
     finite = features.isfinite().all(1)
     if not bool(finite.all()):
-        given = f"nan or inf for {int((~finite).sum())} of {len(features)} items"
-        raise reject("features", given, "finite numbers: the weights of the encoder, or its inputs, are at fault")
+        count = int((~finite).sum())
+        wrong = f"nan or inf for {count} of {len(features)} items"
+        raise reject("features", wrong, "finite numbers: the weights of the encoder, or its inputs, are at fault")
 
 
 def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     """Both ``[N, F]`` and ``[M, F]`` less the means of ``train`` and over its standard deviations."""
     check(len(train) >= 2, "train", tuple(train.shape), "at least two rows: one has no standard deviation")
-    mean, std = train.mean(0), train.std(0).clamp(min=1e-6)
+    mean = train.mean(0)
+    std = train.std(0).clamp(min=1e-6)
     return (train - mean) / std, (test - mean) / std
 
 
@@ -103,7 +117,8 @@ def check_classified(train: Tensor, labels: Tensor, test: Tensor) -> None:
 
 def take(source: Any, count: int | None, seed: int = 0) -> Any:
     """At most ``count`` items of a set, with class counts as equal as possible."""
-    return source.take(min(count or len(source), len(source)), seed)
+    most = len(source)
+    return source.take(min(count or most, most), seed)
 
 
 def bootstrap(statistic: Callable[[Tensor], Any], items: int, *, draws: int = 1000, seed: int = 0) -> tuple[Any, Any]:
@@ -113,9 +128,14 @@ def bootstrap(statistic: Callable[[Tensor], Any], items: int, *, draws: int = 10
     ``statistic`` is given item numbers ``[items]``, which may repeat.
     """
     generator = torch.Generator().manual_seed(seed)
-    drawn = [statistic(torch.randint(items, (items,), generator=generator)) for _ in range(draws)]
-    values, ends = torch.tensor(drawn, dtype=torch.float64), torch.tensor([0.025, 0.975], dtype=torch.float64)
-    return statistic(torch.arange(items)), (values.quantile(ends, 0).diff(dim=0)[0] / 2).tolist()
+    values = []
+    for _ in range(draws):
+        sample = torch.randint(items, (items,), generator=generator)
+        values.append(statistic(sample))
+    ends = torch.tensor([0.025, 0.975], dtype=torch.float64)
+    low, high = torch.tensor(values, dtype=torch.float64).quantile(ends, 0)
+    half_width = (high - low) / 2
+    return statistic(torch.arange(items)), half_width.tolist()
 
 
 def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor) -> Tensor:
@@ -124,8 +144,11 @@ def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: 
     Both are unit rows, ``[N, d]`` (the papers take the memory bank itself) and ``[M, d]``, with labels from 0.
     """
     check_classified(train, labels, test)
-    nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(_rows(train))])
-    return labels[nearest] == test_labels
+    nearest = []
+    for rows in test.split(_rows_at_once(train)):
+        similarity = rows @ train.T
+        nearest.append(similarity.argmax(1))
+    return labels[torch.cat(nearest)] == test_labels
 
 
 def own_class_share(rows: Tensor, labels: Tensor, *, percent: float = 1.0, queries: int = 1024) -> float:
@@ -135,10 +158,12 @@ def own_class_share(rows: Tensor, labels: Tensor, *, percent: float = 1.0, queri
     """
     check_rows("rows", rows)
     check(len(rows) >= 2, "rows", tuple(rows.shape), "at least two rows, each other's neighbours")
-    asked = rows[:queries]
-    others = (asked @ rows.T).fill_diagonal_(-torch.inf)
-    nearest = others.topk(max(1, round(len(rows) * percent / 100)), sorted=False).indices
-    return 100 * float((labels[nearest] == labels[: len(asked), None]).double().mean())
+    count = max(1, round(len(rows) * percent / 100))
+    similarity = rows[:queries] @ rows.T
+    similarity.fill_diagonal_(-torch.inf)
+    nearest = similarity.topk(count, sorted=False).indices
+    shares_label = labels[nearest] == labels[: len(nearest), None]
+    return 100 * float(shares_label.double().mean())
 
 
 def knn(
@@ -151,27 +176,33 @@ def knn(
     check_classified(train, labels, test)
     check_integer("k", k)
     check(is_number(temperature) and temperature > 0, "temperature", temperature, "a number above 0")
-    classes, predicted = int(labels.max()) + 1, []
-    for rows in test.split(_rows(train)):
-        similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)
+    classes = int(labels.max()) + 1
+    count = min(k, len(train))
+    predicted = []
+    for rows in test.split(_rows_at_once(train)):
+        similarity, nearest = (rows @ train.T).topk(count, sorted=False)
         # relative to the closest row, whose weight of 1 no temperature takes away
-        weights = ((similarity - similarity.amax(1, keepdim=True)) / temperature).exp()
-        votes = rows.new_zeros(len(rows), classes).scatter_add_(1, labels[nearest], weights)
+        closest = similarity.amax(1, keepdim=True)
+        weights = ((similarity - closest) / temperature).exp()
+        votes = rows.new_zeros(len(rows), classes)
+        votes.scatter_add_(1, labels[nearest], weights)
         predicted.append(votes.argmax(1))
     return torch.cat(predicted) == test_labels
 
 
-def _rows(train: Tensor) -> int:  # whose similarities fit beside the training rows of a GPU
+def _rows_at_once(train: Tensor) -> int:
+    """Test rows whose similarities fit beside the training rows of a GPU."""
     return max(1, min(2048, ranks.KEPT_BYTES // (4 * len(train))))
 
 
 def score(task: Neighbours, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
     """``knn200`` and ``nn1``, percent of test items."""
-    train, shown = setting.data.train, (encoders, setting.views, setting.augmentation)
+    train = setting.data.train
+    test = take(setting.data.test, task.test_images)
     chosen = subset_order(train.labels, task.train_images, seed=0)
-    rows, labels = encode(*shown, train, device=setting.device, indices=chosen)
-    queries, truth = encode(*shown, take(setting.data.test, task.test_images), device=setting.device)
-    return {
-        "knn200": Measured.share(knn(rows, labels, queries, truth, k=task.k, temperature=task.temperature)),
-        "nn1": Measured.share(nearest_neighbour(rows, labels, queries, truth)),
-    }
+    encode_plain = partial(encode, encoders, setting.views, setting.augmentation, device=setting.device)
+    rows, labels = encode_plain(train, indices=chosen)
+    queries, truth = encode_plain(test)
+    right_by_vote = knn(rows, labels, queries, truth, k=task.k, temperature=task.temperature)
+    right_by_nearest = nearest_neighbour(rows, labels, queries, truth)
+    return {"knn200": Measured.share(right_by_vote), "nn1": Measured.share(right_by_nearest)}

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 STREAMED_SIDE = 256  # what ImageNet protocols resize the shorter side to before a 224-pixel crop
 
 AVIF = (".avif",) if features.check("avif") else ()
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP", *(("AVIF",) if AVIF else ()))
+FORMATS: tuple[str, ...] = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+if AVIF:
+    FORMATS = (*FORMATS, "AVIF")
 """Of Pillow, decided by a file's content: an EPS file called ``.jpg`` would be handed to another program."""
 
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error)  # of Pillow's readers
@@ -41,7 +43,7 @@ def opened(source: Path | bytes | Image.Image, where: str = "") -> Iterator[Imag
     What is no picture of one of :data:`FORMATS`, here or where its pixels are read inside, is a ``CorruptFileError``
     that calls it ``where``; more pixels than :data:`contrastlab.pictures.limits.MAX_PIXELS` are a ``TooLargeError``.
     """
-    where = where or (str(source) if isinstance(source, Path) else "an image")
+    where = where or _name_of(source)
     if isinstance(source, Path):
         limits.check_regular(source)
     try:
@@ -49,7 +51,8 @@ def opened(source: Path | bytes | Image.Image, where: str = "") -> Iterator[Imag
             limits.check_pixels(*source.size, where)
             yield source
             return
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+        file = io.BytesIO(source) if isinstance(source, bytes) else source
+        with Image.open(file, formats=FORMATS) as image:
             limits.check_pixels(*image.size, where)
             yield image
     except (FileNotFoundError, ContrastLabError):
@@ -62,6 +65,12 @@ def opened(source: Path | bytes | Image.Image, where: str = "") -> Iterator[Imag
         raise CorruptFileError(f"{where} cannot be decoded: {error}") from error
 
 
+def _name_of(source: Path | bytes | Image.Image) -> str:
+    if isinstance(source, Path):
+        return str(source)
+    return "an image"
+
+
 def decode(source: Path | bytes | Image.Image, where: str = "") -> Image.Image:
     """An encoded picture as it is stored, as grey (mode ``L``) or as ``RGB``; errors are those of :func:`opened`.
 
@@ -70,34 +79,51 @@ def decode(source: Path | bytes | Image.Image, where: str = "") -> Image.Image:
     pixels as they are stored, and torchvision's folders are read so, too.
     """
     with opened(source, where) as image:
-        if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
-            return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+        if _has_16_bits(image):
+            upper_bits = np.asarray(image).astype(np.uint16) >> 8
+            return Image.fromarray(upper_bits.astype(np.uint8))
         if image.mode in ("I", "F"):
             raise ValueError(f"pixels of 32 bits (mode {image.mode}): accepted are 8 or 16 bits a channel")
-        return _in_mode(image, "L" if image.mode in ("1", "L") else "RGB")
+        mode = "L" if image.mode in ("1", "L") else "RGB"
+        return _in_mode(image, mode)
+
+
+def _has_16_bits(image: Image.Image) -> bool:
+    """Whether a picture is stored with 16 bits, which Pillow may call 32."""
+    if image.mode.startswith("I;16"):
+        return True
+    return image.mode == "I" and image.format in ("PNG", "PPM")
 
 
 def _in_mode(image: Image.Image, mode: str) -> Image.Image:
     image.load()
-    return image if image.mode == mode else image.convert(mode)  # Pillow would copy one that has the mode already
+    if image.mode == mode:
+        return image  # convert would copy it
+    return image.convert(mode)
 
 
 def square(image: Image.Image, side: int, where: object = "a picture") -> Image.Image:
     """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased) and its middle square cut out."""
     width, height = image.size
-    if min(width, height) != side:
-        scale = side / min(width, height)
-        width, height = max(round(width * scale), side), max(round(height * scale), side)
+    shorter = min(width, height)
+    if shorter != side:
+        scale = side / shorter
+        width = max(round(width * scale), side)
+        height = max(round(height * scale), side)
         limits.check_pixels(width, height, f"{where}, its shorter side resized to {side},")
         image = image.resize((width, height), Image.Resampling.BILINEAR)
-    left, top = (width - side) // 2, (height - side) // 2
+    left = (width - side) // 2
+    top = (height - side) // 2
     return image.crop((left, top, left + side, top + side))
 
 
 def chw(image: Image.Image, channels: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Pixels as uint8 ``[channels, H, W]``, contiguous."""
-    pixels = np.asarray(_in_mode(image, "L" if channels == 1 else "RGB"))
-    return np.array(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1), order="C")
+    if channels == 1:
+        pixels = np.asarray(_in_mode(image, "L"))[None]
+    else:
+        pixels = np.asarray(_in_mode(image, "RGB")).transpose(2, 0, 1)
+    return np.array(pixels, order="C")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,7 +147,9 @@ class ImageSet(Items):
 
     def coloured(self) -> ImageSet:
         """The same images with three channels; grey becomes three equal ones, which share their memory."""
-        return self if self.channels == 3 else replace(self, items=self.items.expand(-1, 3, -1, -1))
+        if self.channels == 3:
+            return self
+        return replace(self, items=self.items.expand(-1, 3, -1, -1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,11 +174,15 @@ class StreamedImages(Files):
         super().__post_init__()
         check(self.channels in (1, 3), "channels", self.channels, "1 or 3")
         check(is_integer(self.resize), "resize", self.resize, "a side of at least 1 pixel")
-        if (boxes := self.boxes) is not None:
-            shaped = boxes.dtype == torch.int64 and boxes.shape == (len(self), 4)
-            fit = shaped and bool((boxes >= torch.tensor([0, 0, 1, 1])).all())
-            accepted = f"int64 of shape ({len(self)}, 4): top and left >= 0, height and width >= 1, for each path"
-            check(fit, "boxes", f"{boxes.dtype} of shape {tuple(boxes.shape)}", accepted)
+        if self.boxes is not None:
+            self._check_boxes(self.boxes)
+
+    def _check_boxes(self, boxes: Tensor) -> None:
+        wrong = f"{boxes.dtype} of shape {tuple(boxes.shape)}"
+        accepted = f"int64 of shape ({len(self)}, 4): top and left >= 0, height and width >= 1, for each path"
+        check(boxes.dtype == torch.int64 and boxes.shape == (len(self), 4), "boxes", wrong, accepted)
+        least = torch.tensor([0, 0, 1, 1])
+        check(bool((boxes >= least).all()), "boxes", wrong, accepted)
 
     def _form(self) -> str:
         return f"{self.channels} {self.resize}, crops of whole pictures"
@@ -167,14 +199,15 @@ class StreamedImages(Files):
             return image
         top, left, height, width = self.boxes[index].tolist()
         if left + width > image.width or top + height > image.height:
-            raise CorruptFileError(
-                f"{self.path(index)} has {image.width}x{image.height} pixels: the box"
-                f" (top, left, height, width) = {(top, left, height, width)} reaches beyond them"
-            )
+            box = (top, left, height, width)
+            size = f"{image.width}x{image.height} pixels"
+            reaches = f"the box (top, left, height, width) = {box} reaches beyond them"
+            raise CorruptFileError(f"{self.path(index)} has {size}: {reaches}")
         return image.crop((left, top, left + width, top + height))
 
     def __getitem__(self, index: int) -> Tensor:
-        return torch.from_numpy(chw(square(self.picture(index), self.resize, self.path(index)), self.channels))
+        middle = square(self.picture(index), self.resize, self.path(index))
+        return torch.from_numpy(chw(middle, self.channels))
 
     def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
         """Resized crops of one picture, uint8 ``[V, channels, size, size]``; it is decoded once, at its full size.
@@ -186,13 +219,15 @@ class StreamedImages(Files):
         image = self.picture(index)
         crops = []
         for top, left, height, width in boxes(image.height, image.width).tolist():
-            part = image.crop((left, top, left + width, top + height))  # first, so that no pixel outside is seen
-            crops.append(chw(part.resize((size, size), Image.Resampling.BILINEAR), self.channels))
+            box = image.crop((left, top, left + width, top + height))  # first, so that no pixel outside is seen
+            crop = box.resize((size, size), Image.Resampling.BILINEAR)
+            crops.append(chw(crop, self.channels))
         return torch.from_numpy(np.stack(crops))
 
     def part(self, index: int, crops: Crops, number: int) -> Tensor:
         """Random crops of one picture, uint8 ``[V, channels, size, size]``."""
-        return self.crops(index, partial(crops.boxes, number), crops.size)
+        boxes = partial(crops.boxes, number)
+        return self.crops(index, boxes, crops.size)
 
     def coloured(self) -> StreamedImages:
         """The same pictures, decoded as RGB."""
@@ -207,19 +242,28 @@ def threaded(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[A
 
 def stack(sources: Sequence[tuple[Path | bytes | Image.Image, str]]) -> Tensor:
     """What :func:`decode` makes of each, in one uint8 ``[N, C, H, W]``: grey if all are, cropped if sizes differ."""
-    total = 0
-    for source, where in sources:  # their headers alone, before any is decoded
-        with opened(source, where) as image:
-            total += image.width * image.height
-        limits.check_count(total, limits.MAX_SET_PIXELS, "pixels", f"{where or str(source)}, with all before it,")
+    _check_total_pixels(sources)
     pictures = list(threaded(lambda source: decode(*source), sources))
-    channels = 1 if pictures and all(picture.mode == "L" for picture in pictures) else 3
+    if not pictures:
+        return torch.empty((0, 3, 1, 1), dtype=torch.uint8)
     sizes = {picture.size for picture in pictures}
     if len(sizes) > 1:
-        side = min(STREAMED_SIDE, *map(min, sizes))
+        shortest = min(min(size) for size in sizes)
+        side = min(STREAMED_SIDE, shortest)
         pictures = list(threaded(lambda picture: square(picture, side), pictures))
-    width, height = pictures[0].size if pictures else (1, 1)
+    all_grey = all(picture.mode == "L" for picture in pictures)
+    channels = 1 if all_grey else 3
+    width, height = pictures[0].size
     pixels = np.empty((len(pictures), channels, height, width), np.uint8)
     for k, picture in enumerate(pictures):
         pixels[k] = chw(picture, channels)
     return torch.from_numpy(pixels)
+
+
+def _check_total_pixels(sources: Sequence[tuple[Path | bytes | Image.Image, str]]) -> None:
+    """Refuse more pixels than a set in memory may have, by the headers of its pictures."""
+    total = 0
+    for source, where in sources:
+        with opened(source, where) as image:
+            total += image.width * image.height
+        limits.check_count(total, limits.MAX_SET_PIXELS, "pixels", f"{where or str(source)}, with all before it,")

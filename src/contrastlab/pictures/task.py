@@ -24,10 +24,16 @@ FROZEN = {"encoder": "frozen, evaluation mode"}
 LAST = {"which_epoch": "last"}
 """Words of protocols that several tasks share."""
 
+_NORMAL_QUANTILE = 1.959963984540054  # 97.5 % of the normal distribution
+
 
 def from_settings(name: str) -> Any:
     """A field of a task that is the part of that name of :class:`contrastlab.settings.Settings`."""
-    return field(default_factory=lambda: getattr(Settings(), name), metadata={"settings": name})
+
+    def default() -> Any:
+        return getattr(Settings(), name)
+
+    return field(default_factory=default, metadata={"settings": name})
 
 
 @dataclass(frozen=True)
@@ -57,12 +63,15 @@ class Metric:
         if not self.low <= value <= self.high:
             raise reject(self.name, value, f"a number from {self.low:g} to {self.high:g} {self.unit}")
         check(items >= 1, "items", items, "at least 1")
-        if self.error != "binomial":
-            return stored if self.error == "bootstrap" else None
-        if value in (self.low, self.high):  # how far off the truth may be for all items to agree, exactly (binomial)
+        if self.error == "bootstrap":
+            return stored
+        if self.error == "none":
+            return None
+        if value in (self.low, self.high):
+            # how far off the truth may be for all items to agree, exactly (binomial)
             return (self.high - self.low) * (1 - math.pow(0.025, 1 / items))
-        # of the normal distribution, the 97.5 % quantile
-        return 1.959963984540054 * math.sqrt((value - self.low) * (self.high - value) / items)
+        variance = (value - self.low) * (self.high - value) / items
+        return _NORMAL_QUANTILE * math.sqrt(variance)
 
 
 @dataclass(frozen=True)
@@ -115,16 +124,25 @@ class Task:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """The task as ``settings`` has it: a field there has the same name, or that in the field's metadata."""
-        sources = {each.name: each.metadata.get("settings", each.name) for each in fields(cls)}  # type: ignore[arg-type]
         known = type(settings).model_fields
-        return cls(**{name: getattr(settings, source) for name, source in sources.items() if source in known})
+        values = {}
+        for each in fields(cls):  # type: ignore[arg-type]
+            source = each.metadata.get("settings", each.name)
+            if source in known:
+                values[each.name] = getattr(settings, source)
+        return cls(**values)
 
     def identity(self) -> dict[str, Any]:
         """Fields that are not at their default, as plain values."""
-        given, default = vars(self), vars(type(self)())
-        changed = {name: value for name, value in given.items() if value != default[name]}
-        dump = {"mode": "json", "exclude_defaults": True}
-        return {name: v.model_dump(**dump) if hasattr(v, "model_dump") else v for name, v in changed.items()}
+        default = vars(type(self)())
+        changed = {}
+        for name, value in vars(self).items():
+            if value == default[name]:
+                continue
+            if hasattr(value, "model_dump"):
+                value = value.model_dump(mode="json", exclude_defaults=True)
+            changed[name] = value
+        return changed
 
     def check(self, data: Any) -> None:
         """Refuse splits that the task cannot be scored on, before anything is trained for it.
@@ -135,24 +153,27 @@ class Task:
         if self.compares_classes and not getattr(data, "labelled", True):
             self._check_classes(data.name, data.pretrain)
         if data.test.modality not in self.modalities:
-            accepted = ", ".join(f"{modality}s" for modality in self.modalities)
-            accepted = " and ".join(accepted.rsplit(", ", 1))
+            *others, last = [f"{modality}s" for modality in self.modalities]
+            accepted = last
+            if others:
+                accepted = f"{', '.join(others)} and {last}"
             raise NotApplicableError(f"{self.name} is a task for {accepted}; {data.name} has {data.test.modality}s")
         if self.compares_classes:
             self._check_classes(data.name, data.train)
 
     def _check_classes(self, name: str, part: Any) -> None:
-        known = part.labels[part.labels >= 0]
-        if len(known.unique()) == 1:
-            only = part.classes[int(known[0])]
-            why = f"{self.name} tells classes apart and needs at least two"
-            raise NotApplicableError(f"{name} has one class, {only!r}: {why}")
+        labels = part.labels[part.labels >= 0]
+        if len(labels.unique()) == 1:
+            only = part.classes[int(labels[0])]
+            reason = f"{self.name} tells classes apart and needs at least two"
+            raise NotApplicableError(f"{name} has one class, {only!r}: {reason}")
 
     def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
         """Every metric by name; a ``NotApplicableError`` says why the task does not fit the data or the encoders."""
         self.check(setting.data)
         module, _, function = self.scorer.partition(":")
-        return getattr(import_module(module), function)(self, encoders, setting)
+        scorer = getattr(import_module(module), function)
+        return scorer(self, encoders, setting)
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
         """How the metrics were taken, for a reader."""
@@ -162,15 +183,30 @@ class Task:
         """What was asked and answered: fields of a :class:`contrastlab.tables.results.Result`."""
         from contrastlab.tables.results import pack  # needs NumPy
 
-        items = max(m.items for m in measured.values())
+        items = max(number.items for number in measured.values())
+        protocol = {
+            **self.protocol(setting),
+            "arch": settings.arch,
+            "stem": settings.stem,
+            "image_size": settings.image_size,
+            "split": f"{setting.data.test.name}, {items} test items",
+        }
+        values = {}
+        half_widths = {}
+        correct = {}
+        for name, number in measured.items():
+            values[name] = number.value
+            if number.half_width is not None:
+                half_widths[name] = number.half_width
+            if number.correct is not None:
+                correct[name] = pack(number.correct)
         return {
-            "task": self.name, "task_config": self.identity(), "items": items,
-            "protocol": {
-                **self.protocol(setting), "arch": settings.arch, "stem": settings.stem,
-                "image_size": settings.image_size, "split": f"{setting.data.test.name}, {items} test items",
-            },
+            "task": self.name,
+            "task_config": self.identity(),
+            "items": items,
+            "protocol": protocol,
             "settings": settings.model_dump(mode="json"),
-            "metrics": {name: m.value for name, m in measured.items()},
-            "half_widths": {name: m.half_width for name, m in measured.items() if m.half_width is not None},
-            "correct": {name: pack(m.correct) for name, m in measured.items() if m.correct is not None},
-        }  # fmt: skip
+            "metrics": values,
+            "half_widths": half_widths,
+            "correct": correct,
+        }
