@@ -29,6 +29,7 @@ from contrastlab.support.tensors import check_rows, describe
 def mlp(sizes: Sequence[int]) -> nn.Sequential:
     """Linear layers with ReLU between them: ``mlp([2, 128, 128, 2])`` has three."""
     accepted = "two widths or more, integers of at least 1, such as [2, 128, 2]"
+    check(isinstance(sizes, Sequence), "sizes", sizes, accepted)
     check(len(sizes) >= 2 and all(is_integer(size) for size in sizes), "sizes", list(sizes), accepted)
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
@@ -148,8 +149,11 @@ def _samples(name: str, values: Any, dtype: torch.dtype) -> Tensor:
     # samples [N, p] of whatever precision, of torch or numpy, as finite numbers of one
     if not isinstance(values, Tensor | np.ndarray):
         raise reject(name, type(values).__name__, "a tensor or an array of shape [N, p]")
+    if isinstance(values, np.ndarray):
+        check(values.dtype.kind in "biuf", name, str(values.dtype), "an array of real numbers")
     numbers = torch.as_tensor(values)
     check(numbers.layout == torch.strided and not numbers.is_complex(), name, describe(numbers), "dense real numbers")
+    check(not numbers.is_meta, name, "meta", "a tensor with numbers, on another device than meta")
     if numbers.dim() != 2:
         accepted = f"a tensor of shape [N, p]; {name}[:, None] makes one coordinate a column"
         raise reject(name, tuple(numbers.shape), accepted)
