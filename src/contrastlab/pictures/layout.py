@@ -76,7 +76,19 @@ def read(name: str, folder: Path, suffixes: Collection[str], item: str) -> Layou
             raise MissingDataError(f"{name}: no {item} under {part.folder} (looked for {kinds}).")
     test = next((part for part in tests if part.labelled), None)
     aside = [part for part in tests if part is not test]
+    if places["train"] != folder:
+        aside += _beside(folder, places, suffixes)
     return Layout(train, test, _note(folder, train, aside, suffixes, item))
+
+
+def _beside(folder: Path, places: Mapping[str, Path], suffixes: Collection[str]) -> list[Listing]:
+    """Subfolders with files that are no part of the set, where others are."""
+    taken = set(places.values()) | {parent for place in places.values() for parent in place.parents}
+    found = []
+    for each in sorted(folder.iterdir()):
+        if each.is_dir() and not each.name.startswith(".") and each not in taken:
+            found.append(listed(each, suffixes))
+    return [each for each in found if each.paths]
 
 
 def part_of(name: str, *, word: bool = False) -> str:

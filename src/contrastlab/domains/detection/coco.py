@@ -11,6 +11,7 @@ import json
 import math
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -125,6 +126,8 @@ def _reading(where: object, form: str) -> Iterator[None]:
         yield
     except (ContrastLabError, OSError):
         raise
+    except KeyError as error:
+        raise CorruptFileError(f"{where} is not in {form}: a field {error} is missing") from error
     except Exception as error:
         raise CorruptFileError(f"{where} is not in {form}: {type(error).__name__}: {error}") from error
 
@@ -135,7 +138,7 @@ def _reading(where: object, form: str) -> Iterator[None]:
 def read_json(path: Path) -> Any:
     """The content of a file of COCO's or LVIS's JSON."""
     with _reading(path, "COCO's form"):
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
 
 
 def lists(raw: Mapping[str, Any]) -> tuple[dict[int, Any], tuple[Any, ...], list[Any]]:
@@ -170,6 +173,10 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
         _check_ids(name, *images)
         _check_ids(name, *(category["id"] for category in categories))
         _check_ids(name, *(annotation["id"] for annotation in annotations))
+        if strict:
+            _check_once(f"{name}: id of an image", [image["id"] for image in raw["images"]])
+            _check_once(f"{name}: id of a category", [category["id"] for category in categories])
+            _check_once(f"{name}: name of a category", [category.get("name") for category in categories])
         for image in images.values():
             _check_image(image, name)
         for category in categories:
@@ -239,6 +246,12 @@ def _object(
 def _check_ids(name: str, *ids: Any) -> None:
     for each in ids:
         check(is_integer(each, -(2**62)), f"{name}: an id", each, "an integer")
+
+
+def _check_once(argument: str, values: Iterable[Any]) -> None:
+    """Refuse a value that occurs twice: what it stands for would not be known."""
+    for value, count in Counter(values).items():
+        check(count == 1, argument, value, f"a value that occurs once, not {count} times")
 
 
 def _inside(low: float, length: float, side: int) -> bool:
