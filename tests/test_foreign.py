@@ -222,7 +222,9 @@ def test_timm_makes_an_exported_encoder_again(arch, trained, tmp_path) -> None:
         with torch.no_grad():
             torch.testing.assert_close(theirs.eval()(views), run.encoders()[0].features(views), rtol=1e-4, atol=1e-4)
     line = f"timm.create_model('{name}', checkpoint_path='model.safetensors', num_classes=0"
-    assert line in (folder / "README.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert line in card
+    assert card.count(".eval()") == 1
     refused(
         (lambda: exchange.export(run.folder, "timm", folder), ArgumentError, "a folder that does not exist yet"),
         (

@@ -78,8 +78,8 @@ def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
             encoder.load_state_dict(named)
         encoders = [Shared(made[same[name]]) if name in same else made[name] for name in streams]
     except UnknownNameError as error:
-        how = "encoders.register makes an architecture of your own known to a process"
-        raise UnknownNameError(f"{path} is whole, and needs what is not known here: {error}; {how}") from error
+        advice = "encoders.register makes an architecture of your own known to a process"
+        raise UnknownNameError(f"{path} is whole, and needs what is not known here: {error}; {advice}") from error
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise CorruptFileError(f"{path} holds no encoder of this package ({error}); run it anew") from error
     return nn.ModuleList(encoders).eval().to(device)
