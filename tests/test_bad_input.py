@@ -5,6 +5,7 @@ import io
 import json
 import os
 import queue
+import resource
 import sys
 import threading
 import time
@@ -263,6 +264,21 @@ def test_a_terminal_without_greek_shows_a_number(monkeypatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii", write_through=True))
     assert __main__.main(["methods"]) == 0
     assert rb"\u03bb" in shown.getvalue()
+
+
+def test_a_long_path_of_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool.sys, "platform", "linux")
+    monkeypatch.setattr(pool.forkserver, "ensure_running", Mock(side_effect=OSError("AF_UNIX path too long")))
+    with pytest.raises(errors.ArgumentError, match="TMPDIR='.*': accepted is a shorter path"):
+        pool._worker_context(2)
+
+
+def test_a_low_limit_of_addresses_is_told_before_anything_aborts(monkeypatch, capsys) -> None:
+    for limit, words in ((3 * 2**30, "ulimit -v=3145728: "), (8 * 2**30, ""), (resource.RLIM_INFINITY, "")):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        __main__._warn_of_an_address_limit()
+        said = capsys.readouterr().err
+        assert said.startswith(f"contrastlab: {words}") if words else not said
 
 
 def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,19 @@ def test_a_negative_that_is_not_a_number_makes_the_loss_none(objective) -> None:
     assert bool(objective.reduce(objective(scores, offset)).isnan())
 
 
+def test_an_infinite_score_is_no_perfect_one() -> None:
+    infinite, missing = torch.tensor([math.inf, 0.0]), torch.tensor([math.nan, 0.0])
+    none = torch.full((2, 3), ABSENT)
+    losses = [
+        BinaryNCE()(Scores(infinite, torch.zeros(2, 3))),
+        objectives.local_aggregation(torch.zeros(2, 1), torch.stack([infinite, infinite], 1)),
+        InfoNCE(False)(Scores(missing, none)),
+    ]
+    for loss in losses:
+        assert loss.isfinite().tolist() == [False, True]
+    assert float(losses[-1][1]) == 0
+
+
 def test_what_may_not_be_stored_is_refused_and_nothing_is_stored() -> None:
     queue, bank = keys.KeyQueue(8, 6, generator()), keys.MemoryBank(8, 6, generator())
     before, rows, at = queue.rows.clone(), bank.rows.clone(), torch.arange(2)
@@ -83,6 +96,8 @@ def test_what_may_not_be_stored_is_refused_and_nothing_is_stored() -> None:
         (lambda: queue.enqueue(good * 50), ArgumentError, "keys='a row of length 50'.*divided by their length"),
         (lambda: queue.enqueue(good[:, :5]), ArgumentError, r"keys=\(2, 5\).*\[B, 6\]"),
         (lambda: queue.enqueue(good.long()), ArgumentError, "keys=torch.int64"),
+        (lambda: queue.enqueue(good.tolist()), ArgumentError, "keys='list'"),
+        (lambda: queue.enqueue(good.to("meta")), ArgumentError, "keys='meta'.*the queue's cpu"),
         (lambda: bank.update(at, bad, 0.5), ArgumentError, "embeddings='nan or inf in 1 of 2 rows'"),
         (lambda: bank.update(at, good, 1.5), ArgumentError, "rate=1.5"),
         (lambda: keys.KeyQueue(0, 6, generator()), ArgumentError, "size=0"),
@@ -111,7 +126,14 @@ def test_features_that_are_not_finite_are_never_scored() -> None:
             (lambda score=score: score(train[:0], test), ArgumentError, r"train=\(0, 6\)"),
             (lambda score=score: score(train, test[:, :4]), ArgumentError, r"test=\(10, 4\)"),
             (lambda score=score: score(train.long(), test), ArgumentError, "train=torch.int64"),
+            (lambda score=score: score(train * 1e38, test * 1e38), ArgumentError, "(train|products)='"),
         )
+    refused(
+        (lambda: tasks.nearest_neighbour(train, labels, test, truth[:5]), ArgumentError, r"test_labels=\(5,\)"),
+        (lambda: tasks.knn(train, labels, test, truth[:5]), ArgumentError, r"test_labels=\(5,\)"),
+        (lambda: tasks.linear_lbfgs(train, labels.float(), test), ArgumentError, "labels=torch.float32"),
+        (lambda: tasks.linear_lbfgs(train, labels.tolist(), test), ArgumentError, "labels='list'"),
+    )
     refused((lambda: tasks.correct(broken, truth), ArgumentError, "scores='nan or inf in 1 of 10 rows'"))
 
 
@@ -179,6 +201,7 @@ def test_bounds_of_nothing_or_of_integers_are_refused() -> None:
         (lambda: exact.info_nce(exact.Joint.of(np.eye(2)), np.zeros((2, 2)), 2.5), ArgumentError, "draws=1.5"),
         (lambda: critics.mlp([]), ArgumentError, r"sizes=\[\]"),
         (lambda: critics.mlp([3]), ArgumentError, r"sizes=\[3\]"),
+        (lambda: critics.mlp(3), ArgumentError, "sizes=3"),
     )
 
 
@@ -206,6 +229,8 @@ def test_samples_that_a_critic_cannot_be_fitted_to_are_named() -> None:
         (lambda: fit(x, missing), ArgumentError, "y='nan or inf in 1 of 300 rows'"),
         (lambda: fit(x[:, 0], x), ArgumentError, r"x=\(300,\).*x\[:, None\]"),
         (lambda: fit(x.tolist(), x), ArgumentError, "x='list'"),
+        (lambda: fit(np.array([["a"]] * 300), x), ArgumentError, "x='<U1'"),
+        (lambda: fit(x.to("meta"), x), ArgumentError, "x='meta'"),
         (lambda: fit(x.to(torch.complex64), x), ArgumentError, "x=torch.complex64"),
         (lambda: critics.normal_scores(x[:, 0]), ArgumentError, r"samples=\(300,\)"),
         (lambda: critics.normal_scores(missing), ArgumentError, "samples='nan or inf in 1 of 300 rows'"),
@@ -257,11 +282,29 @@ def test_the_loss_of_two_views_is_float32_inside_autocast(dtype) -> None:
     assert torch.equal(*(torch.autograd.grad(each, z)[0] for each in (got, expected)))
 
 
+@pytest.mark.parametrize("part", [Every(), Uniform(3), Ring(5, 60, k=None), Ball(50, k=4)], ids=repr)
+@pytest.mark.parametrize("dense", [True, False])
+def test_scores_of_stored_keys_are_float32_inside_autocast(part, dense) -> None:
+    queries, rows = unit(4, 0, torch.float32), unit(40, 1, torch.float32)
+    expected = read(Stored(queries, rows, torch.arange(4), dense=dense), part)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = read(Stored(queries, rows, torch.arange(4), dense=dense), part)
+    assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("objective", [InfoNCE(), FMICL(), AlignUniform(), BinaryNCE(None)], ids=repr)
+def test_the_loss_of_two_views_has_a_shape_on_a_device_without_numbers(objective) -> None:
+    z = torch.zeros(4, 3, device="meta")
+    assert from_views(z, z, objective, temperature=0.5).shape == ()
+
+
 def test_views_that_are_no_two_dense_real_tensors_are_named() -> None:
     z = torch.randn(4, 3, generator=generator())
     refused(
         (lambda: from_views(z.to(torch.complex64), z), ArgumentError, "z1=torch.complex64"),
         (lambda: from_views(z, z.long()), ArgumentError, "z2=torch.int64"),
+        (lambda: from_views(z.numpy(), z), ArgumentError, "z1='ndarray'"),
+        (lambda: from_views(torch.nested.nested_tensor([z[0]]), z), ArgumentError, "z1='torch.float32, nested'"),
         (lambda: from_views(z.to_sparse(), z), ArgumentError, "z1='torch.float32, torch.sparse_coo'"),
         (lambda: from_views(z, z.to("meta")), ArgumentError, "z1, z2='cpu, meta': accepted is tensors of one device"),
         (lambda: from_views(z, z, "infonce"), ArgumentError, r"objective='infonce'.*objectives.InfoNCE\(\)"),

@@ -19,7 +19,13 @@ from contrastlab.pictures import foreign_networks as foreign
 from contrastlab.pictures.augmentations import augmentation
 from contrastlab.pictures.items import fingerprint
 from contrastlab.settings import LinearProbe, Settings
-from contrastlab.support.errors import ArgumentError, CorruptFileError, NonFiniteLossError, NotApplicableError
+from contrastlab.support.errors import (
+    ArgumentError,
+    CorruptFileError,
+    NonFiniteLossError,
+    NotApplicableError,
+    UnknownNameError,
+)
 from contrastlab.tables import exchange, report, results
 from contrastlab.train import checkpoint
 from made_runs import equal, generator, quiet, refused, unchanged
@@ -90,6 +96,26 @@ def test_of_a_checkpoint_nothing_is_run(tmp_path, monkeypatch) -> None:
     with pytest.raises(CorruptFileError, match=r"trap.pth holds no state dict .*; other objects are not read"):
         foreign.read(Path("trap.pth"))
     assert not Path("sprung").exists()
+
+
+def test_weights_behind_a_prefix_of_many_words_are_found(tmp_path) -> None:
+    state = slim(1).state_dict()
+    torch.save({f"a.b.c.d.e.{name}": value for name, value in state.items()}, tmp_path / "deep.pth")
+    torch.jit.save(torch.jit.script(nn.Linear(2, 2)), tmp_path / "script.pth")
+    assert foreign.fill(slim(2), tmp_path / "deep.pth", "resnet18") == "itself, behind a.b.c.d.e."
+    with pytest.raises(CorruptFileError, match="script.pth holds no state dict .it is a TorchScript archive"):
+        foreign.read(tmp_path / "script.pth")
+
+
+def test_a_whole_encoder_of_an_unknown_architecture_is_not_to_be_run_anew(tmp_path) -> None:
+    encoders.register("mine/here", lambda in_channels: slim(1))
+    made = encoders.build("mine/here")
+    encoders.save(nn.ModuleList([made]), tmp_path, ("rgb",), {"arch": "mine/here"})
+    assert len(encoders.load(tmp_path)) == 1
+    foreign._OWN.pop("mine/here")
+    with pytest.raises(UnknownNameError, match="is whole, .*architecture 'mine/here'.*encoders.register") as error:
+        encoders.load(tmp_path)
+    assert "anew" not in str(error.value)
 
 
 class Mean(nn.Module):
@@ -196,7 +222,9 @@ def test_timm_makes_an_exported_encoder_again(arch, trained, tmp_path) -> None:
         with torch.no_grad():
             torch.testing.assert_close(theirs.eval()(views), run.encoders()[0].features(views), rtol=1e-4, atol=1e-4)
     line = f"timm.create_model('{name}', checkpoint_path='model.safetensors', num_classes=0"
-    assert line in (folder / "README.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert line in card
+    assert card.count(".eval()") == 1
     refused(
         (lambda: exchange.export(run.folder, "timm", folder), ArgumentError, "a folder that does not exist yet"),
         (

@@ -306,6 +306,13 @@ def test_parquet_keeps_pixels_order_labels_and_names(tmp_path: Path) -> None:
     assert torch.equal(splits.train.images, wanted)
 
 
+def test_parquet_files_that_are_not_read_are_told(tmp_path: Path) -> None:
+    contents = [encoded(picture(value=k, mode="L")) for k in range(6)]
+    for name in ("train", "test", "val", "more"):
+        write_parquet(tmp_path / f"{name}.parquet", contents, ["b", "a"] * 3)
+    assert data.load(f"parquet:{tmp_path}").note.endswith("; more.parquet left out; val.parquet left out")
+
+
 def test_parquet_file_is_held_out_from(tmp_path: Path) -> None:
     path = tmp_path / "mine.parquet"
     write_parquet(path, [encoded(picture(value=k, mode="L")) for k in range(20)], ["b", "a"] * 10)

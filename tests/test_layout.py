@@ -73,6 +73,13 @@ def test_of_one_class_nothing_is_held_out(kind, tmp_path) -> None:
     assert "one class, 'images': taken as unlabelled, nothing is held out" in splits.note
 
 
+@both
+def test_a_folder_beside_the_parts_is_left_out_and_told(kind, tmp_path) -> None:
+    splits = of_kind(kind, tmp_path, *in_classes("train"), *in_classes("test"), "extra/1", "extra/2")
+    assert (len(splits.train), len(splits.test)) == (6, 6)
+    assert "extra left out, with 2" in splits.note
+
+
 def test_what_is_no_picture_is_counted_and_further_endings_are_read(tmp_path) -> None:
     for ending in ("jfif", "jpe", "jpg_large", "JPG", *(["avif"] if AVIF else [])):
         (tmp_path / f"a.{ending}").write_bytes(picture(size=(16, 16), form="AVIF" if ending == "avif" else "JPEG"))

@@ -324,6 +324,13 @@ def test_all_damaged_or_exchanged_files_of_a_folder_are_named_at_once(tmp_path: 
     paths[0].unlink()
     with pytest.raises(CorruptFileError, match=f"^{paths[1]} is not a stored result"):
         results.find(tmp_path)
+    paths[1].unlink()
+    aside = tmp_path / "cells" / "shapes" / "laptop" / paths[2].name
+    aside.parent.mkdir()
+    paths[2].rename(aside)
+    with pytest.raises(CorruptFileError, match=f"{aside} was moved: it is a result of {paths[2].parent}"):
+        results.find(tmp_path, profile="laptop")
+    aside.unlink()
     zero, one = (results.save(make(seed=seed), tmp_path) for seed in (0, 1))
     zero.write_bytes(one.read_bytes())
     with pytest.raises(CorruptFileError, match=f"{zero} was renamed or exchanged: what it holds is {one.name}"):

@@ -9,6 +9,7 @@ import argparse
 import io
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ FAULT = 70
 """Exit status of a fault of this package, as BSD's sysexits have it; 2 is for what was asked of it."""
 
 
+_LEAST_ADDRESSES = 6 * 2**30  # bytes that a process may map
 _NO_ROOM = ("allocate memory", "bad_alloc", "failed to map segment")  # of PyTorch, the C++ library, the loader
 
 
@@ -73,6 +75,14 @@ def _escape_what_no_terminal_has() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _warn_of_an_address_limit() -> None:
+    """Say that PyTorch may abort without a word where a process may map little memory."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_ADDRESSES:
+        given = f"ulimit -v={limit // 1024}: PyTorch maps more memory than it uses and may abort"
+        print(f"contrastlab: {given}; at least {_LEAST_ADDRESSES // 1024} is enough", file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -251,6 +261,7 @@ def _score_options(command: argparse.ArgumentParser) -> None:
 
 
 def _score(args: argparse.Namespace) -> None:
+    _warn_of_an_address_limit()
     from contrastlab.tables import exchange
 
     report = exchange.score(
@@ -483,6 +494,7 @@ def _cluster_options(group: argparse._ArgumentGroup) -> None:
 def _run(args: argparse.Namespace) -> None:
     from contrastlab import papers
 
+    _warn_of_an_address_limit()
     plan = papers.plan(*papers.parse_target(args.table))  # what cannot be is refused before PyTorch is imported
     plan.select(args.dataset, args.columns)
     plan.resolve_all(args.rows)

@@ -22,7 +22,7 @@ from contrastlab.scores import choices, divergences
 from contrastlab.scores.choices import Choices, Need, Part
 from contrastlab.scores.divergences import Divergence
 from contrastlab.support.errors import check, check_choice, check_flag, check_positive, is_integer, is_number, reject
-from contrastlab.support.tensors import check_floating, check_same, describe, is_floating, unit_rows
+from contrastlab.support.tensors import check_floating, check_same, describe, is_floating, unit_rows, without_autocast
 
 ABSENT = -1e30
 """The logit of an absent entry, of weight 0 in every sum; finite, so that no gradient is ``-inf − -inf``."""
@@ -129,7 +129,8 @@ def info_nce(
     if positive_in_denominator:
         return _with_own(own, negatives) - numerator
     denominator = row_logsumexp(negatives)
-    return torch.where(denominator <= ABSENT / 2, 0.0, denominator - numerator)
+    without_negatives = (denominator <= ABSENT / 2) & numerator.isfinite()
+    return torch.where(without_negatives, 0.0, denominator - numerator)
 
 
 def multi_key_info_nce(own: Tensor, negatives: Tensor, lift: Tensor | None = None) -> Tensor:
@@ -180,7 +181,9 @@ def binary_nce(own: Tensor, negatives: Tensor, offset: float | Tensor) -> Tensor
     first batch. The terms are summed, as in the released code.
     """
     check_logits(own, negatives=negatives)
-    return F.softplus(offset - own) + F.softplus(negatives - offset).sum(1)
+    # softplus of -inf is 0: an infinite score would look like a perfect one
+    certain = torch.where(own.isposinf(), math.nan, own)
+    return F.softplus(offset - certain) + F.softplus(negatives - offset).sum(1)
 
 
 def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) -> Tensor:
@@ -195,7 +198,9 @@ def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) 
     check_logits(members.new_empty(len(members)), members=members, background=background)
     if not background.shape[1]:
         raise reject("background", tuple(background.shape), "at least one background neighbour")
-    log_ratio = row_logsumexp(members) - row_logsumexp(background)
+    whole = row_logsumexp(background)
+    # an infinite sum would leave the floor alone, which is a number
+    log_ratio = row_logsumexp(members) - torch.where(whole.isposinf(), math.nan, whole)
     return -torch.logaddexp(log_ratio, log_ratio.new_full((), math.log(floor)))
 
 
@@ -581,17 +586,17 @@ def from_views(z1: Tensor, z2: Tensor, objective: Objective | None = None, *, te
     >>> round(from_views(torch.eye(4), torch.eye(4), temperature=1.0).item(), 6) == round(math.log1p(6 / math.e), 6)
     True
     """
-    shapes = [tuple(z.shape) if isinstance(z, Tensor) else z for z in (z1, z2)]
-    if not isinstance(z1, Tensor) or z1.dim() != 2 or shapes[0] != shapes[1] or len(z1) < 2 or not z1.shape[1]:
-        raise reject("z1 and z2", shapes, "two tensors of one shape [B, D] with B > 1 and D > 0")
     check_floating(z1=z1, z2=z2)
+    shapes = [tuple(z1.shape), tuple(z2.shape)]
+    if z1.dim() != 2 or shapes[0] != shapes[1] or len(z1) < 2 or not z1.shape[1]:
+        raise reject("z1 and z2", shapes, "two tensors of one shape [B, D] with B > 1 and D > 0")
     check_same("device", z1=z1, z2=z2)
     chosen: object = InfoNCE() if objective is None else objective
     if not isinstance(chosen, Objective):
         shown = describe(chosen) if isinstance(chosen, type) else chosen
         raise reject("objective", shown, "None, or an object such as objectives.InfoNCE()")
     chosen.check(temperature)
-    with torch.autocast(z1.device.type, enabled=False):
+    with without_autocast(z1.device):
         scores = _scores_of_views(z1, z2, temperature)
         offset = chosen.offset(scores) if chosen.estimates_offset else None
         return chosen.reduce(chosen(scores, offset))

@@ -22,7 +22,7 @@ from contrastlab import domains
 from contrastlab.pictures.encoder import Shared
 from contrastlab.pictures.foreign_networks import check_weights
 from contrastlab.support import files
-from contrastlab.support.errors import CorruptFileError, MissingDataError
+from contrastlab.support.errors import CorruptFileError, MissingDataError, UnknownNameError
 
 FILE = "encoder.safetensors"
 
@@ -81,6 +81,9 @@ def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
     tensors, values = files.read_tensors(path)
     try:
         encoders = _encoders(path, tensors, values)
+    except UnknownNameError as error:
+        advice = "encoders.register makes an architecture of your own known to a process"
+        raise UnknownNameError(f"{path} is whole, and needs what is not known here: {error}; {advice}") from error
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise CorruptFileError(f"{path} holds no encoder of this package ({error}); run it anew") from error
     return nn.ModuleList(encoders).eval().to(device)

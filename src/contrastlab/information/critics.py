@@ -29,8 +29,9 @@ from contrastlab.support.tensors import check_rows, describe
 
 def mlp(sizes: Sequence[int]) -> nn.Sequential:
     """Linear layers with ReLU between them: ``mlp([2, 128, 128, 2])`` has three."""
-    is_accepted = len(sizes) >= 2 and all(is_integer(size) for size in sizes)
     accepted = "two widths or more, integers of at least 1, such as [2, 128, 2]"
+    check(isinstance(sizes, Sequence), "sizes", sizes, accepted)
+    is_accepted = len(sizes) >= 2 and all(is_integer(size) for size in sizes)
     check(is_accepted, "sizes", list(sizes), accepted)
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
@@ -187,9 +188,12 @@ def _as_samples(name: str, values: Any, dtype: torch.dtype) -> Tensor:
     """Samples ``[N, p]`` of torch or numpy, in whatever precision, as finite numbers of ``dtype``."""
     if not isinstance(values, Tensor | np.ndarray):
         raise reject(name, type(values).__name__, "a tensor or an array of shape [N, p]")
+    if isinstance(values, np.ndarray):
+        check(values.dtype.kind in "biuf", name, str(values.dtype), "an array of real numbers")
     numbers = torch.as_tensor(values)
     is_dense = numbers.layout == torch.strided
     check(is_dense and not numbers.is_complex(), name, describe(numbers), "dense real numbers")
+    check(not numbers.is_meta, name, "meta", "a tensor with numbers, on another device than meta")
     if numbers.dim() != 2:
         accepted = f"a tensor of shape [N, p]; {name}[:, None] makes one coordinate a column"
         raise reject(name, tuple(numbers.shape), accepted)

@@ -252,9 +252,14 @@ class KeyQueue(nn.Module):
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor) -> None:
-        """Write the ``[B, d]`` unit keys of all processes behind the newest; keeps the last K of a larger batch."""
+        """Write the ``[B, d]`` unit keys of all processes behind the newest; keeps the last K of a larger batch.
+
+        In a loop of your own, backward comes first: the gradient of the scores reads the rows that this overwrites.
+        """
         dim = self.rows.shape[1]
+        check_floating(keys=keys)
         check(keys.dim() == 2 and keys.shape[1] == dim, "keys", tuple(keys.shape), f"a tensor of shape [B, {dim}]")
+        check(keys.device == self.rows.device, "keys", str(keys.device), f"a tensor on the queue's {self.rows.device}")
         check_stored("keys", keys)
         keys = base.gather(keys).to(self.rows.dtype)
         size = len(self.rows)

@@ -128,6 +128,8 @@ def read(path: Path) -> dict[str, Tensor]:
     one with most tensors is taken.
     """
     files.check_regular(path)
+    if not path.exists():
+        raise errors.MissingDataError(f"{path} does not exist: accepted is a file of weights")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -135,20 +137,24 @@ def read(path: Path) -> dict[str, Tensor]:
         weights = _weights(checkpoint)
         return {str(name): value for name, value in weights.items() if isinstance(value, Tensor)}
     except (*files.DAMAGED, pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError) as error:
-        reason = _objects(error) or str(error) or type(error).__name__
-        first_line = reason.splitlines()[0]
+        first_line = _reason(error).splitlines()[0]
         accepted = "a .safetensors file, or tensors and plain values of torch.save; other objects are not read"
         raise errors.CorruptFileError(f"{path} holds no state dict ({first_line}); accepted is {accepted}") from error
 
 
-def _objects(error: Exception) -> str:
-    """What other objects a refused file holds, and how to save its tensors alone; empty for any other error."""
-    if not isinstance(error, pickle.UnpicklingError):
-        return ""
-    match = re.search(r"GLOBAL ([\w.]+)", str(error))  # torch's own message advises to trust the file
-    objects = f"an object of {match[1]}" if match else "objects"
-    save = "torch.save(model.state_dict(), 'weights.pth')"
-    return f"it holds {objects} beside tensors; where it was trained, save the tensors alone: {save}"
+def _reason(error: Exception) -> str:
+    """Why a file was refused, in words of a user; torch's own message advises to trust the file."""
+    save = "where it was trained, save the tensors alone: torch.save(model.state_dict(), 'weights.pth')"
+    named = re.search(r"GLOBAL ([\w.]+)", str(error))
+    if isinstance(error, pickle.UnpicklingError) and named:
+        return f"it holds an object of {named[1]} beside tensors; {save}"
+    if "TorchScript" in str(error):
+        return f"it is a TorchScript archive; {save}"
+    if isinstance(error, EOFError):
+        return "it is empty or cut short"
+    if isinstance(error, pickle.UnpicklingError | LookupError):
+        return "torch.save did not write it, or it is damaged"
+    return str(error) or type(error).__name__
 
 
 def _weights(inside: Any) -> Mapping[Any, Any]:
@@ -248,9 +254,9 @@ def _closest(path: Path, state: Mapping[str, Tensor], wanted: Mapping[str, Tenso
 
 
 def _leads(state: Mapping[str, Tensor]) -> list[str]:
-    """What stands before a dot in names of a file, up to three words, the shortest first, in the file's order."""
+    """What stands before a dot in names of a file, up to six words, the shortest first, in the file's order."""
     found: dict[str, None] = {}
-    for words in range(1, 4):
+    for words in range(1, 7):
         for name in state:
             parts = name.split(".")
             if len(parts) > words:

@@ -100,7 +100,19 @@ def read(name: str, folder: Path, suffixes: Collection[str], item: str) -> Layou
             raise MissingDataError(f"{name}: no {item} under {part.folder} (looked for {kinds}).")
     test = next((part for part in candidates if part.labelled), None)
     left_out = [part for part in candidates if part is not test]
+    if places["train"] != folder:
+        left_out += _beside(folder, places, suffixes)
     return Layout(train, test, _note(folder, train, left_out, suffixes, item))
+
+
+def _beside(folder: Path, places: Mapping[str, Path], suffixes: Collection[str]) -> list[Listing]:
+    """Subfolders with files that are no part of the set, where others are."""
+    taken = set(places.values()) | {parent for place in places.values() for parent in place.parents}
+    listings = []
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.name.startswith(".") and path not in taken:
+            listings.append(listed(path, suffixes))
+    return [listing for listing in listings if listing.paths]
 
 
 def part_of(name: str, *, word: bool = False) -> str:

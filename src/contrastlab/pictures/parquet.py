@@ -125,7 +125,8 @@ def _label_values(values: Sequence[Any], where: str, kind: Any) -> list[int | st
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not (value is None or isinstance(value, int | str)):
-            raise reject(where, str(kind), "one whole number or text for each image")
+            given = value if isinstance(value, float) else str(kind)
+            raise reject(where, given, "one whole number or text for each image")
         labels.append(value)
     return labels
 
@@ -220,14 +221,19 @@ def load_parquet(name: str, location: str | Path, note: str = "") -> Splits:
     if not train_files:
         raise MissingDataError(f"{name}: no training file *train*.parquet under {path}; give the path of one file.")
     train, encoding = read_parquet(train_files)
-    test = None
+    test, test_files = None, train_files
     for split in ("test", "val"):  # published test parts are often unlabelled, their validation part is not
         if split not in by_split:
             continue
         if test is None or int(test.labels.max()) < 0:
-            part, _ = read_parquet(by_split[split])
+            test_files = by_split[split]
+            part, _ = read_parquet(test_files)
             test = aligned(part, train.classes, f"{name}: the {split} part")
     storage = f"{path.name}: Hugging Face parquet, images stored as {encoding}"
     if note:
         storage = f"{note}; {storage}"
+    else:
+        for files in by_split.values():
+            if files not in (train_files, test_files):
+                storage += "".join(f"; {unread.name} left out" for unread in files)
     return split_own(name, replace(train, name=f"{name}/train"), test, storage)

@@ -21,10 +21,11 @@ from contrastlab.pictures.loading import batches, subset_order
 from contrastlab.pictures.task import Measured, Setting
 from contrastlab.scores import ranks
 from contrastlab.support.errors import check, check_integer, is_number, reject
-from contrastlab.support.tensors import check_rows, check_same
+from contrastlab.support.tensors import check_finite, check_rows, check_same
 from contrastlab.views import Augmentation, Views
 
 Kind = Literal["embedding", "pooled", "map"]
+_LARGEST = 1e18  # of features: the squares of larger ones are no float32 numbers
 
 
 @contextmanager
@@ -93,14 +94,21 @@ def check_features(features: Tensor) -> None:
 def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     """Both ``[N, F]`` and ``[M, F]`` less the means of ``train`` and over its standard deviations."""
     check(len(train) >= 2, "train", tuple(train.shape), "at least two rows: one has no standard deviation")
+<<<<<<< HEAD
     mean = train.mean(0)
     std = train.std(0).clamp(min=1e-6)
+=======
+    largest = float(train.abs().max())
+    check(largest <= _LARGEST, "train", f"values up to {largest:.3g}", f"features of at most {_LARGEST:g}")
+    mean, std = train.mean(0), train.std(0).clamp(min=1e-6)
+>>>>>>> wt-edges
     return (train - mean) / std, (test - mean) / std
 
 
 def check_labels(train: Tensor, labels: Tensor) -> None:
     """Refuse rows without one label each, or with a label below 0."""
     check(len(train) == len(labels), "labels", tuple(labels.shape), f"one label for each of the {len(train)} rows")
+    check(labels.dtype == torch.int64, "labels", labels.dtype, "int64, numbers of classes")
     if len(labels) and int(labels.min()) < 0:
         raise reject("labels", int(labels.min()), "labels from 0: an unlabelled image cannot vote")
 
@@ -111,8 +119,14 @@ def check_classified(train: Tensor, labels: Tensor, test: Tensor) -> None:
     check_rows("test", test)
     columns = train.shape[1]
     check(test.shape[1] == columns, "test", tuple(test.shape), f"rows of {columns} columns, like train")
-    check_same("device", train=train, labels=labels, test=test)
+    check(isinstance(labels, Tensor), "labels", type(labels).__name__, "an int64 tensor, numbers of classes")
     check_labels(train, labels)
+    check_same("device", train=train, labels=labels, test=test)
+
+
+def _check_truth(test: Tensor, test_labels: Tensor) -> None:
+    shape = tuple(getattr(test_labels, "shape", ()))
+    check(shape == (len(test),), "test_labels", shape, f"one label for each of the {len(test)} rows of test")
 
 
 def take(source: Any, count: int | None, seed: int = 0) -> Any:
@@ -144,11 +158,22 @@ def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: 
     Both are unit rows, ``[N, d]`` (the papers take the memory bank itself) and ``[M, d]``, with labels from 0.
     """
     check_classified(train, labels, test)
+<<<<<<< HEAD
     nearest = []
     for rows in test.split(_rows_at_once(train)):
         similarity = rows @ train.T
         nearest.append(similarity.argmax(1))
     return labels[torch.cat(nearest)] == test_labels
+=======
+    _check_truth(test, test_labels)
+    predicted = []
+    for rows in test.split(_rows(train)):
+        products = rows @ train.T
+        nearest = products.argmax(1)
+        check_finite(products=products.gather(1, nearest[:, None]))
+        predicted.append(labels[nearest])
+    return torch.cat(predicted) == test_labels
+>>>>>>> wt-edges
 
 
 def own_class_share(rows: Tensor, labels: Tensor, *, percent: float = 1.0, queries: int = 1024) -> float:
@@ -174,13 +199,21 @@ def knn(
     Source: Wu et al. 2018. Shapes are those of :func:`nearest_neighbour`.
     """
     check_classified(train, labels, test)
+    _check_truth(test, test_labels)
     check_integer("k", k)
     check(is_number(temperature) and temperature > 0, "temperature", temperature, "a number above 0")
+<<<<<<< HEAD
     classes = int(labels.max()) + 1
     count = min(k, len(train))
     predicted = []
     for rows in test.split(_rows_at_once(train)):
         similarity, nearest = (rows @ train.T).topk(count, sorted=False)
+=======
+    classes, predicted = int(labels.max()) + 1, []
+    for rows in test.split(_rows(train)):
+        similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)
+        check_finite(products=similarity)
+>>>>>>> wt-edges
         # relative to the closest row, whose weight of 1 no temperature takes away
         closest = similarity.amax(1, keepdim=True)
         weights = ((similarity - closest) / temperature).exp()

@@ -21,7 +21,7 @@ from contrastlab.objectives import ABSENT, check_scores
 from contrastlab.scores import ranks
 from contrastlab.support import host
 from contrastlab.support.errors import NotApplicableError, check, reject
-from contrastlab.support.tensors import check_same
+from contrastlab.support.tensors import check_same, without_autocast
 
 Own = Literal["excluded", "ranked"]
 
@@ -185,7 +185,12 @@ class Stored(Pool):
     @cached_property
     def logits(self) -> Tensor:  # type: ignore[override]
         """``[B, N]`` scores against all keys, kept once they have been asked for."""
-        return self.queries @ self.keys.T
+        return self._against(self.queries)
+
+    def _against(self, queries: Tensor) -> Tensor:
+        # a loop of one's own may call from inside autocast
+        with without_autocast(queries.device):
+            return queries @ self.keys.T
 
     @torch.no_grad()
     def _region_in_parts(self, first: int, last: int, own: Own, picks: Tensor | None) -> Chosen:
@@ -195,7 +200,7 @@ class Stored(Pool):
         for start in range(0, len(self.queries), step):
             rows = slice(start, start + step)
             own_rows, banned, picked = (None if t is None else t[rows] for t in (self.own, self.banned, picks))
-            some = Candidates(self.queries[rows] @ self.keys.T, own_rows, None, banned)
+            some = Candidates(self._against(self.queries[rows]), own_rows, None, banned)
             indices = some.region(first, last, own, picked).indices
             assert indices is not None
             parts.append((indices, some.logits.gather(1, indices)))
@@ -209,7 +214,7 @@ class Stored(Pool):
     def read(self, chosen: Chosen) -> Tensor:
         scores = self.__dict__.get("logits")  # if a region needed them
         if chosen.indices is None:
-            return chosen.gather(self.queries @ self.keys.T if scores is None else scores)
+            return chosen.gather(self._against(self.queries) if scores is None else scores)
         size, count = chosen.indices.shape[1], self.shape[1]
         if scores is None and self.dense and FEW * size >= count:
             scores = self.logits

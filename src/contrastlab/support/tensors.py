@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -15,6 +18,8 @@ def describe(value: object) -> object:
     """What a value is, for a refusal: the dtype of a dense tensor, else its layout or its type in words."""
     if not isinstance(value, Tensor):
         return f"{value.__name__}, a class" if isinstance(value, type) else type(value).__name__
+    if value.is_nested:
+        return f"{value.dtype}, nested"
     if value.layout != torch.strided:
         return f"{value.dtype}, {value.layout}"
     return value.dtype
@@ -22,7 +27,9 @@ def describe(value: object) -> object:
 
 def is_floating(value: object, dtypes: tuple[torch.dtype, ...] = FLOATING) -> bool:
     """Whether a value is a dense tensor of real floating-point numbers."""
-    return isinstance(value, Tensor) and value.layout == torch.strided and value.dtype in dtypes
+    if not isinstance(value, Tensor) or value.is_nested:
+        return False
+    return value.layout == torch.strided and value.dtype in dtypes
 
 
 def check_floating(**values: object) -> None:
@@ -59,6 +66,13 @@ def check_same(what: str, **values: Tensor | None) -> None:
     if len(set(found.values())) > 1:
         given = ", ".join(str(each) for each in found.values())
         raise reject(", ".join(found), given, f"tensors of one {what}")
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Scores are computed in the precision of their tensors; some devices, such as meta, know no autocast."""
+    if not torch.amp.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def unit_rows(rows: Tensor) -> Tensor:

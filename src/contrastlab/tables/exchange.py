@@ -33,9 +33,10 @@ from contrastlab.train.checkpoint import describing, read_run
 
 FILE = "model.safetensors"
 _LOADS = {
-    "timm": f"network = timm.create_model({{name!r}}, checkpoint_path={FILE!r}, {{given}})",
+    "timm": f"network = timm.create_model({{name!r}}, checkpoint_path={FILE!r}, {{given}}).eval()",
     "torchvision": f"network = torchvision.models.{{name}}({{given}})  # a classifier stays untrained\n"
-    f"network.load_state_dict(safetensors.torch.load_file({FILE!r}), strict=False)",
+    f"network.load_state_dict(safetensors.torch.load_file({FILE!r}), strict=False)\n"
+    "network.eval()",
     "hub-folder": f"networks = contrastlab.encoders.load({FILE!r})  # one for each stream",
 }
 

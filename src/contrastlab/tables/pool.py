@@ -12,6 +12,7 @@ import re
 import resource
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -143,7 +144,13 @@ def _worker_context(count: int) -> Any:
     context.set_forkserver_preload(["contrastlab.tables"])
     # Ctrl-C reaches every process of a terminal; the server would begin to ignore it only when it has imported
     with signals(signal.SIG_IGN, signal.SIGINT):
-        forkserver.ensure_running()
+        try:
+            forkserver.ensure_running()
+        except OSError as error:
+            if "AF_UNIX" not in str(error):
+                raise
+            accepted = "a shorter path, since worker processes speak through files there; or --jobs 1"
+            raise reject("TMPDIR", tempfile.gettempdir(), accepted) from error
     return context
 
 

@@ -286,6 +286,10 @@ def find(
             except CorruptFileError as error:
                 damaged.append(error)
                 continue
+            own = folder / "cells" / _slug(result.dataset) / _slug(result.profile)
+            if path.parent != own:
+                damaged.append(CorruptFileError(f"{path} was moved: it is a result of {own}. {_RESTORE}"))
+                continue
             if all(getattr(result, name) == value for name, value in wanted.items()):
                 key = (result.config_hash, result.dataset, result.on, result.profile, result.method, result.seed)
                 results.setdefault(key, result)

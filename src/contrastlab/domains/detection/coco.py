@@ -11,6 +11,7 @@ import json
 import math
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -152,6 +153,8 @@ def _reading(where: object, form: str) -> Iterator[None]:
         yield
     except (ContrastLabError, OSError):
         raise
+    except KeyError as error:
+        raise CorruptFileError(f"{where} is not in {form}: a field {error} is missing") from error
     except Exception as error:
         raise CorruptFileError(f"{where} is not in {form}: {type(error).__name__}: {error}") from error
 
@@ -162,7 +165,7 @@ def _reading(where: object, form: str) -> Iterator[None]:
 def read_json(path: Path) -> Any:
     """The content of a file of COCO's or LVIS's JSON."""
     with _reading(path, "COCO's form"):
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
 
 
 def lists(raw: Mapping[str, Any]) -> tuple[dict[int, Any], tuple[Any, ...], list[Any]]:
@@ -200,6 +203,10 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
     with _reading(name, "COCO's form"):
         images, categories, annotations = lists(raw)
         _check_listed(name, images, categories, annotations)
+        if strict:
+            _check_once(f"{name}: id of an image", [image["id"] for image in raw["images"]])
+            _check_once(f"{name}: id of a category", [category["id"] for category in categories])
+            _check_once(f"{name}: name of a category", [category.get("name") for category in categories])
         kind = _keypoint_kind(categories)
         category_ids = {category["id"] for category in categories}
         objects = []
@@ -300,6 +307,12 @@ def _box(values: Any, where: str) -> list[float]:
 def _check_ids(name: str, ids: Iterable[Any]) -> None:
     for each in ids:
         check(is_integer(each, -(2**62)), f"{name}: an id", each, "an integer")
+
+
+def _check_once(argument: str, values: Iterable[Any]) -> None:
+    """Refuse a value that occurs twice: what it stands for would not be known."""
+    for value, count in Counter(values).items():
+        check(count == 1, argument, value, f"a value that occurs once, not {count} times")
 
 
 def _inside(low: float, length: float, side: int) -> bool:
