@@ -94,14 +94,10 @@ def check_features(features: Tensor) -> None:
 def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     """Both ``[N, F]`` and ``[M, F]`` less the means of ``train`` and over its standard deviations."""
     check(len(train) >= 2, "train", tuple(train.shape), "at least two rows: one has no standard deviation")
-<<<<<<< HEAD
-    mean = train.mean(0)
-    std = train.std(0).clamp(min=1e-6)
-=======
     largest = float(train.abs().max())
     check(largest <= _LARGEST, "train", f"values up to {largest:.3g}", f"features of at most {_LARGEST:g}")
-    mean, std = train.mean(0), train.std(0).clamp(min=1e-6)
->>>>>>> wt-edges
+    mean = train.mean(0)
+    std = train.std(0).clamp(min=1e-6)
     return (train - mean) / std, (test - mean) / std
 
 
@@ -158,22 +154,14 @@ def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: 
     Both are unit rows, ``[N, d]`` (the papers take the memory bank itself) and ``[M, d]``, with labels from 0.
     """
     check_classified(train, labels, test)
-<<<<<<< HEAD
-    nearest = []
-    for rows in test.split(_rows_at_once(train)):
-        similarity = rows @ train.T
-        nearest.append(similarity.argmax(1))
-    return labels[torch.cat(nearest)] == test_labels
-=======
     _check_truth(test, test_labels)
     predicted = []
-    for rows in test.split(_rows(train)):
+    for rows in test.split(_rows_at_once(train)):
         products = rows @ train.T
         nearest = products.argmax(1)
         check_finite(products=products.gather(1, nearest[:, None]))
         predicted.append(labels[nearest])
     return torch.cat(predicted) == test_labels
->>>>>>> wt-edges
 
 
 def own_class_share(rows: Tensor, labels: Tensor, *, percent: float = 1.0, queries: int = 1024) -> float:
@@ -202,18 +190,12 @@ def knn(
     _check_truth(test, test_labels)
     check_integer("k", k)
     check(is_number(temperature) and temperature > 0, "temperature", temperature, "a number above 0")
-<<<<<<< HEAD
     classes = int(labels.max()) + 1
     count = min(k, len(train))
     predicted = []
     for rows in test.split(_rows_at_once(train)):
         similarity, nearest = (rows @ train.T).topk(count, sorted=False)
-=======
-    classes, predicted = int(labels.max()) + 1, []
-    for rows in test.split(_rows(train)):
-        similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)
         check_finite(products=similarity)
->>>>>>> wt-edges
         # relative to the closest row, whose weight of 1 no temperature takes away
         closest = similarity.amax(1, keepdim=True)
         weights = ((similarity - closest) / temperature).exp()
