@@ -327,10 +327,10 @@ def _blur(views: Tensor, sigma: Tensor, kernel: int) -> Tensor:
     """Blurred views; a CPU, which can look without waiting, blurs only those with a ``sigma`` above 0, in place."""
     if not host.holds(views.device):
         return operations.gaussian_blur(views, sigma, kernel)
-    chosen = sigma.nonzero()[:, 0]
-    if len(chosen):
-        blurred = operations.gaussian_blur(views.index_select(0, chosen), sigma[chosen], kernel)
-        views.index_copy_(0, chosen, blurred)
+    rows = sigma.nonzero()[:, 0]
+    if len(rows):
+        blurred = operations.gaussian_blur(views.index_select(0, rows), sigma[rows], kernel)
+        views.index_copy_(0, rows, blurred)
     return views
 
 

@@ -85,7 +85,7 @@ DOMAIN = Domain(
 
 def modality(source: Any) -> Modality:
     """The modality of a set of items."""
-    known = hasattr(source, "modality") and hasattr(source, "domain")
-    errors.check(known, "items", type(source).__name__, "a set of contrastlab.data, such as ImageSet")
+    is_item_set = hasattr(source, "modality") and hasattr(source, "domain")
+    errors.check(is_item_set, "items", type(source).__name__, "a set of contrastlab.data, such as ImageSet")
     domain: Domain = import_module(source.domain).DOMAIN
     return domain.modality(source.modality)

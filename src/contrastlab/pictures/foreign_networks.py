@@ -94,8 +94,8 @@ def _torchvision(name: str, in_channels: int, **options: Any) -> Any:
     if not linear:
         raise errors.NotApplicableError(f"torchvision:{name} cannot be used here: no linear classifier to take off")
     if in_channels != 3:
-        lacking = f"{in_channels} channels instead of three"
-        raise errors.NotApplicableError(f"torchvision:{name} cannot be used here: {lacking}")
+        missing = f"{in_channels} channels instead of three"
+        raise errors.NotApplicableError(f"torchvision:{name} cannot be used here: {missing}")
     classifier = linear[-1]
     model.num_features = model.get_submodule(classifier).in_features
     model.set_submodule(classifier, nn.Identity())
@@ -232,8 +232,8 @@ def fill(backbone: nn.Module, path: Path, arch: str) -> str:
     for lead in ("", *_leads(state)):
         behind = {key.removeprefix(lead): value for key, value in state.items() if key.startswith(lead)}
         for trainer, row in _KEY_MAPS.items():
-            fits, lacking = _fitting(behind, row, wanted)
-            if lacking:
+            fits, missing = _fitting(behind, row, wanted)
+            if missing:
                 continue
             check_weights(path, wanted, fits)
             backbone.load_state_dict(fits, strict=False)
@@ -245,12 +245,12 @@ def fill(backbone: nn.Module, path: Path, arch: str) -> str:
 
 def _closest(path: Path, state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
     """What a file has that no row fits, and what it lacks by the row that fits best."""
-    lacking_of = {trainer: _fitting(state, row, wanted)[1] for trainer, row in _KEY_MAPS.items()}
-    trainer = min(lacking_of, key=lambda name: len(lacking_of[name]))
-    lacking = lacking_of[trainer]
-    absent = f"{len(lacking)} of {len(wanted)} tensors are absent or of another shape, such as {lacking[0]}"
+    missing_of = {trainer: _fitting(state, row, wanted)[1] for trainer, row in _KEY_MAPS.items()}
+    trainer = min(missing_of, key=lambda name: len(missing_of[name]))
+    missing = missing_of[trainer]
+    mismatch = f"{len(missing)} of {len(wanted)} tensors are absent or of another shape, such as {missing[0]}"
     names = ", ".join(list(state)[:3])
-    return f"the architecture of {path}, which has {names}: read as of {trainer}, {absent}"
+    return f"the architecture of {path}, which has {names}: read as of {trainer}, {mismatch}"
 
 
 def _leads(state: Mapping[str, Tensor]) -> list[str]:
@@ -276,11 +276,11 @@ def _fitting(
             name = children.get(first, first) + dot + rest
             renamed[name] = value
     fits = {}
-    lacking = []
+    missing = []
     for name, place in wanted.items():
         tensor = renamed.get(name)
         if tensor is not None and tensor.shape == place.shape:
             fits[name] = tensor
         elif not name.endswith("num_batches_tracked"):
-            lacking.append(name)
-    return fits, lacking
+            missing.append(name)
+    return fits, missing

@@ -53,8 +53,8 @@ class ItemSet:
         labels = self.labels
         count = len(getattr(self, self.by_item[0]))
         if labels.dtype != torch.int64 or labels.shape != (count,):
-            wrong = f"{labels.dtype} of shape {tuple(labels.shape)}"
-            raise reject("labels", wrong, f"int64 of shape ({count},)")
+            actual = f"{labels.dtype} of shape {tuple(labels.shape)}"
+            raise reject("labels", actual, f"int64 of shape ({count},)")
         if count:
             lowest = int(labels.min())
             highest = int(labels.max())
@@ -160,8 +160,8 @@ class Items(ItemSet):
 
     def __post_init__(self) -> None:
         if not self._fits():
-            wrong = f"{self.items.dtype} of shape {tuple(self.items.shape)}"
-            raise reject("items", wrong, self.shape)
+            actual = f"{self.items.dtype} of shape {tuple(self.items.shape)}"
+            raise reject("items", actual, self.shape)
         super().__post_init__()
         accepted = f"one for each of {len(self)} items"
         for name, values in getattr(self, "factors", {}).items():
@@ -253,19 +253,19 @@ def hold_out(
         held_groups = hold_out(labelled_groups[0], name=name, classes=classes, item="track")
         return held_groups[group_of_item]
     generator = torch.Generator().manual_seed(0)
-    held = torch.zeros(len(labels), dtype=torch.bool)
+    is_held_out = torch.zeros(len(labels), dtype=torch.bool)
     for label in labels[labels >= 0].unique().tolist():
         rows = (labels == label).nonzero().flatten()
         if len(rows) < 2:
             label_name = classes[label] if classes else label
-            alone = f"class {label_name!r} has one {item}"
+            lone_class = f"class {label_name!r} has one {item}"
             if name:
-                alone = f"{name}: {alone}"
-            raise NotApplicableError(f"{alone}: a split into train and test needs at least two of each class")
+                lone_class = f"{name}: {lone_class}"
+            raise NotApplicableError(f"{lone_class}: a split into train and test needs at least two of each class")
         shuffled = rows[torch.randperm(len(rows), generator=generator)]
         fifth = max(round(0.2 * len(rows)), 1)
-        held[shuffled[: min(fifth, len(rows) - 1)]] = True
-    return held
+        is_held_out[shuffled[: min(fifth, len(rows) - 1)]] = True
+    return is_held_out
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -127,12 +127,12 @@ def own_path(argument: str, path: str | Path) -> Path:
     """A path that the user gives, ``~`` taken for a home folder; it may lead anywhere."""
     check("\0" not in str(path), argument, str(path), "a path without a zero byte")
     try:
-        own = Path(path).expanduser()
-        own.resolve()
+        expanded = Path(path).expanduser()
+        expanded.resolve()
     except RuntimeError as error:  # no such home, or links in a circle
         raise reject(argument, str(path), f"a path ({error})") from error
-    check_regular(own)
-    return own
+    check_regular(expanded)
+    return expanded
 
 
 def cache_folder() -> Path:

@@ -133,8 +133,8 @@ def _train(
     train = setting.data.train
     single = setting.views.single()
     augmentation = _probe_augmentation(probe, setting)
-    chosen = subset_order(train.labels, probe.train_images, setting.seed)
-    check_labels(chosen, train.labels[chosen])
+    indices = subset_order(train.labels, probe.train_images, setting.seed)
+    check_labels(indices, train.labels[indices])
     labels = train.labels.to(setting.device)
     fits: dict[str, Fitting] = {}
 
@@ -151,7 +151,7 @@ def _train(
     crops = None
     if isinstance(train, StreamedImages):
         crops = (augmentation, single.count)
-    fit(losses, fits, setting, chosen, probe, name, crops)
+    fit(losses, fits, setting, indices, probe, name, crops)
     return {key: fitting.network for key, fitting in fits.items()}
 
 
@@ -190,7 +190,7 @@ def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: ItemSet, probe: 
 def _linear_lbfgs_scores(encoders: nn.ModuleList, setting: Setting, test: ItemSet, probe: LinearProbe) -> Tensor:
     """Scores ``[M, C]`` of test images by :func:`linear_lbfgs` on plain views."""
     train = setting.data.train
-    chosen = subset_order(train.labels, probe.train_images, setting.seed)
+    indices = subset_order(train.labels, probe.train_images, setting.seed)
     encode_plain = partial(
         encode,
         encoders,
@@ -199,7 +199,7 @@ def _linear_lbfgs_scores(encoders: nn.ModuleList, setting: Setting, test: ItemSe
         kind=probe.features,
         device=setting.device,
     )
-    train_rows, labels = encode_plain(train, indices=chosen)
+    train_rows, labels = encode_plain(train, indices=indices)
     test_rows, _ = encode_plain(test)
     return linear_lbfgs(train_rows, labels, test_rows, l2=probe.l2)
 
@@ -296,8 +296,8 @@ def _layers_lbfgs(
     train = setting.data.train
     probe = task.probe
     layers = task.layers
-    chosen = subset_order(train.labels, probe.train_images, setting.seed)
-    train_features, labels = layer_features(encoders, setting, train, names, layers.values, indices=chosen)
+    indices = subset_order(train.labels, probe.train_images, setting.seed)
+    train_features, labels = layer_features(encoders, setting, train, names, layers.values, indices=indices)
     test_features, _ = layer_features(encoders, setting, test, names, layers.values)
     scores = {}
     for name in names:
@@ -346,11 +346,11 @@ def adapt(task: Transfer, encoders: nn.ModuleList, setting: Setting) -> Setting:
     train = setting.data.train
     test = setting.data.test
     view: Any = setting.augmentation
-    chosen = subset_order(train.labels, task.probe.train_images, setting.seed)
+    indices = subset_order(train.labels, task.probe.train_images, setting.seed)
     fits_target = task.view.normalise == "target"
     if train.modality == "waveform":
         if fits_target:
-            view = view.fitted(train, chosen, setting.device)
+            view = view.fitted(train, indices, setting.device)
         return replace(setting, augmentation=view)
     # the encoders of a split share the channels of one image
     if sum(encoder.in_channels for encoder in encoders) == 3:  # type: ignore[misc]
@@ -361,7 +361,7 @@ def adapt(task: Transfer, encoders: nn.ModuleList, setting: Setting) -> Setting:
     if task.view.augmentation:
         view = named(task.view.augmentation, view.size)
     if fits_target:
-        mean, std = channel_statistics(train, chosen, setting.device)
+        mean, std = channel_statistics(train, indices, setting.device)
         view = replace(view, mean=mean, std=std)
     data = replace(setting.data, train=train, test=test)
     return replace(setting, data=data, augmentation=view)

@@ -128,9 +128,9 @@ def batches(
     if source.resident:
         pixels: Tensor = source.items  # type: ignore[attr-defined]
         epochs_there = (epoch.to(pixels.device) for epoch in epochs)
-        for _, chosen in cut(epochs_there):
-            images = pixels.index_select(0, chosen)
-            yield chosen.to(device), images.to(device, non_blocking=True)
+        for _, indices in cut(epochs_there):
+            images = pixels.index_select(0, indices)
+            yield indices.to(device), images.to(device, non_blocking=True)
         return
     if workers is None:
         workers = _DECODERS.get()
@@ -149,8 +149,8 @@ def batches(
     for batch in loader:
         if isinstance(batch, Exception):
             raise batch
-        chosen, images = batch
-        yield chosen.to(device, non_blocking=True), images.to(device, non_blocking=True)
+        indices, images = batch
+        yield indices.to(device, non_blocking=True), images.to(device, non_blocking=True)
 
 
 def _batches_ahead(crop: Crops | None, batch_size: int, workers: int) -> int:

@@ -212,8 +212,8 @@ class FullyConnected(nn.Sequential):
         """``[B, channels, side, side]`` to ``[B, dim]``."""
         height, width = x.shape[2:]
         if height != self.side or width != self.side:
-            given = f"one with a map of {height} by {width} behind conv5"
-            raise reject("image_size", given, f"{self.pixels}, with a map of {self.side} by {self.side} for fc6")
+            actual = f"one with a map of {height} by {width} behind conv5"
+            raise reject("image_size", actual, f"{self.pixels}, with a map of {self.side} by {self.side} for fc6")
         return super().forward(x.flatten(1))
 
 

@@ -112,15 +112,15 @@ def load_folder(name: str, location: str) -> Splits:
     middle square with the shorter side at 256.
     """
     path = _own_folder(name, location)
-    found = layout.read(name, path, SUFFIXES, "image")
+    parts = layout.read(name, path, SUFFIXES, "image")
     note = f"image files of {path.name}"
-    if found.note:
-        note = f"{note}: {found.note}"
-    train = _images(name, found.train)
-    if found.test is None:
+    if parts.note:
+        note = f"{note}: {parts.note}"
+    train = _images(name, parts.train)
+    if parts.test is None:
         (train_pictures,) = _in_memory_if_small([train])
         return split_own(name, train_pictures, None, note)
-    test = aligned(_images(name, found.test), train.classes, f"{name}: {found.test.folder}")
+    test = aligned(_images(name, parts.test), train.classes, f"{name}: {parts.test.folder}")
     train_pictures, test_pictures = _in_memory_if_small([train, test])
     return split_own(name, train_pictures, test_pictures, note)
 
@@ -176,8 +176,8 @@ def imagenet(name: str, folder: Path, note: str, *, synsets: int) -> Splits:
     for part, split in (("train", "train"), ("test", "val")):
         images = _listed(f"{name}/{part}", folder / split, only)
         if len(images.classes) != synsets:
-            lacking = f"{images.folder} has {len(images.classes)} of the {synsets} synset folders with pictures"
-            raise MissingDataError(f"{name}: {lacking}; another selection loads as 'folder:{folder}'.")
+            contents = f"{images.folder} has {len(images.classes)} of the {synsets} synset folders with pictures"
+            raise MissingDataError(f"{name}: {contents}; another selection loads as 'folder:{folder}'.")
         parts.append(images)
     train, test = parts
     return Splits.of(name, train, test, note)

@@ -87,8 +87,8 @@ def check_features(features: Tensor) -> None:
     finite = features.isfinite().all(1)
     if not bool(finite.all()):
         count = int((~finite).sum())
-        wrong = f"nan or inf for {count} of {len(features)} items"
-        raise reject("features", wrong, "finite numbers: the weights of the encoder, or its inputs, are at fault")
+        actual = f"nan or inf for {count} of {len(features)} items"
+        raise reject("features", actual, "finite numbers: the weights of the encoder, or its inputs, are at fault")
 
 
 def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
@@ -214,9 +214,9 @@ def score(task: Neighbours, encoders: nn.ModuleList, setting: Setting) -> dict[s
     """``knn200`` and ``nn1``, percent of test items."""
     train = setting.data.train
     test = take(setting.data.test, task.test_images)
-    chosen = subset_order(train.labels, task.train_images, seed=0)
+    indices = subset_order(train.labels, task.train_images, seed=0)
     encode_plain = partial(encode, encoders, setting.views, setting.augmentation, device=setting.device)
-    rows, labels = encode_plain(train, indices=chosen)
+    rows, labels = encode_plain(train, indices=indices)
     queries, truth = encode_plain(test)
     right_by_vote = knn(rows, labels, queries, truth, k=task.k, temperature=task.temperature)
     right_by_nearest = nearest_neighbour(rows, labels, queries, truth)

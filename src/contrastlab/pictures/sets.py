@@ -178,11 +178,11 @@ class StreamedImages(Files):
             self._check_boxes(self.boxes)
 
     def _check_boxes(self, boxes: Tensor) -> None:
-        wrong = f"{boxes.dtype} of shape {tuple(boxes.shape)}"
+        actual = f"{boxes.dtype} of shape {tuple(boxes.shape)}"
         accepted = f"int64 of shape ({len(self)}, 4): top and left >= 0, height and width >= 1, for each path"
-        check(boxes.dtype == torch.int64 and boxes.shape == (len(self), 4), "boxes", wrong, accepted)
+        check(boxes.dtype == torch.int64 and boxes.shape == (len(self), 4), "boxes", actual, accepted)
         least = torch.tensor([0, 0, 1, 1])
-        check(bool((boxes >= least).all()), "boxes", wrong, accepted)
+        check(bool((boxes >= least).all()), "boxes", actual, accepted)
 
     def _form(self) -> str:
         return f"{self.channels} {self.resize}, crops of whole pictures"

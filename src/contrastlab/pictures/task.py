@@ -124,11 +124,11 @@ class Task:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """The task as ``settings`` has it: a field there has the same name, or that in the field's metadata."""
-        known = type(settings).model_fields
+        sources = type(settings).model_fields
         values = {}
         for each in fields(cls):  # type: ignore[arg-type]
             source = each.metadata.get("settings", each.name)
-            if source in known:
+            if source in sources:
                 values[each.name] = getattr(settings, source)
         return cls(**values)
 
