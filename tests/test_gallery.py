@@ -74,6 +74,47 @@ def test_a_page_is_checked_for_python_in_its_prose_plain_tables_and_height(brows
     assert found('<table class="dataframe"><tr><td>1</td></tr></table>', PLAIN_TABLES, STYLES) == []
 
 
+ENTRIES = """<!doctype html><article><a href="#ring-b">to b</a>{folds}</article>"""
+FOLD = """<details id="{paper}"><summary>{paper}</summary><table class="ledger"><thead><tr><th>said</th></tr></thead>
+  <tbody>{rows}</tbody></table></details>"""
+ENTRY = """<tr><td><span id="{paper}-{name}" data-paper="{paper}" data-section="1" data-verdict="holds"
+  data-severity="none" data-decided="proved"></span>{word}</td></tr>"""
+
+
+def test_a_link_opens_the_fold_of_its_entry_and_a_word_opens_the_folds_that_have_it(
+    browser: Any, tmp_path: Path
+) -> None:
+    rows = {"vince": [("a", "apple")], "ring": [("a", "apple"), ("b", "berry")]}
+    folds = "".join(
+        FOLD.format(paper=paper, rows="".join(ENTRY.format(paper=paper, name=name, word=word) for name, word in each))
+        for paper, each in rows.items()
+    )
+    path = tmp_path / "errata.html"
+    path.write_text(ENTRIES.format(folds=folds), encoding="utf-8")
+    page = browser.new_page()
+    page.add_init_script(path=str(Path(gallery.__file__).parent / "_static" / "tables.js"))
+    opened = "() => [...document.querySelectorAll('details')].filter(e => e.open && !e.hidden).map(e => e.id)"
+
+    page.goto(path.as_uri())
+    assert page.evaluate(opened) == []
+    page.get_by_text("to b").click()
+    page.wait_for_function("() => document.getElementById('ring').open")
+    page.evaluate("() => { document.getElementById('ring').open = false; }")
+    page.get_by_text("to b").click()  # the address does not change
+    page.wait_for_function("() => document.getElementById('ring').open")
+    page.get_by_label("only with this word").fill("apple")
+    assert page.evaluate(opened) == ["vince", "ring"]
+    page.get_by_label("only with this word").fill("berry")
+    assert page.evaluate(opened) == ["ring"]
+    assert page.get_by_role("status").text_content() == "1 of 3 statements"
+    page.get_by_label("only with this word").fill("apple")
+    page.get_by_text("to b").click()  # an entry is shown whatever was chosen
+    page.wait_for_function("() => !document.getElementById('ring-b').closest('tr').hidden")
+    page.goto("about:blank")
+    page.goto(f"{path.as_uri()}#vince-a")
+    assert page.evaluate(opened) == ["vince"]
+
+
 def test_a_page_may_be_so_tall_and_what_is_folded_does_not_count(tmp_path: Path, browser: Any) -> None:
     from check import measures
 
