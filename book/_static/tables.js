@@ -14,7 +14,8 @@ window.addEventListener("DOMContentLoaded", () => {
   // chosen, folded tables with matching rows are open and the others are hidden. Returns what to call to show all rows again.
   const searchable = (tables, noun, facts, place) => {
     const rows = tables.flatMap((table) => [...table.tBodies[0].rows]);
-    const folds = new Set(tables.map((table) => table.closest("details")).filter(Boolean));
+    const around = (fold) => fold !== place && fold.contains(place); // it holds the bar, too
+    const folds = new Set(tables.map((table) => table.closest("details")).filter((fold) => fold && !around(fold)));
     const conditions = new Map();
     const count = document.createElement("p");
     count.setAttribute("role", "status");

@@ -151,7 +151,7 @@ def render(index: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tens
     """Clips of indices as for :func:`contrastbook.made.shapes.render`, labels ``[N]``, and some factors by name.
 
     Clips are uint8 ``[N, 16, 5, 32, 32]``: red, green, blue, and the flow to the next frame, right and down, in eight
-    bits (:func:`contrastlab.domains.clips.flow.quantise` with :data:`BOUND`; of the last frame, none).
+    bits (:func:`~contrastlab.domains.clips.flow.quantise` with :data:`BOUND`; of the last frame, none).
     """
     shapes.check(index, seed)
     key = shapes.mix(shapes.seed_key(seed))  # another than that of ``shapes``

@@ -50,7 +50,7 @@ class ClipSet(Items):
     shape: ClassVar[str] = f"uint8 of shape [N, T, {PLANES}, H, W]"
     channels: ClassVar[int] = 3
 
-    bound: float  #: of the flow in eight bits, see :func:`contrastlab.domains.clips.flow.quantise`
+    bound: float  #: of the flow in eight bits, see :func:`~contrastlab.domains.clips.flow.quantise`
     factors: Mapping[str, Tensor] = field(default_factory=dict)  #: further values of each clip, ``[N]`` by name
 
     def _fits(self) -> bool:

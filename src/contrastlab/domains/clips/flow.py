@@ -70,7 +70,7 @@ def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tens
     """Eight-bit TV-L1 flow ``[N, T, 2, H, W]`` of uint8 clips ``[N, T, 3, H, W]``, rest for the last frame.
 
     It is estimated once and kept in ``folder``, by default ``flow`` in
-    :func:`contrastlab.pictures.limits.cache_folder`, in a file named after pixels and bound. An interrupted
+    :func:`~contrastlab.pictures.limits.cache_folder`, in a file named after pixels and bound. An interrupted
     estimate goes on where it was.
     """
     folder = folder or cache_folder() / "flow"
