@@ -31,7 +31,6 @@ ROOMS = [
 REMAINS = {
     "pictures/fitting.py": {"train", "train.checkpoint"},
     "pictures/task.py": {"tables.results"},
-    "scores/candidates.py": {"objectives"},
     "support/doctor.py": {"data", "pictures", "train.schedule"},
     "support/provenance.py": {"keys", "settings"},
     "tasks.py": {"tables.foreign"},

@@ -1,9 +1,10 @@
 """From scores to a number to minimise.
 
 A score is a logit ``s = q·k/τ``; every function takes logits and returns one loss per query, in nats. Absent entries
-hold :data:`ABSENT`, so that a selection whose size differs from query to query is one rectangular tensor. These are
-losses, not bounds: :meth:`InfoNCE.bound` exists only where the positive is one of the terms of the denominator (ring
-Theorem 3.1 as printed leaves it out, and its value can then exceed the mutual information).
+hold :data:`~contrastlab.scores.logits.ABSENT`, so that a selection whose size differs from query to query is one
+rectangular tensor. These are losses, not bounds: :meth:`InfoNCE.bound` exists only where the positive is one of the
+terms of the denominator (ring Theorem 3.1 as printed leaves it out, and its value can then exceed the mutual
+information).
 """
 
 from __future__ import annotations
@@ -18,26 +19,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from contrastlab.negatives import BatchRandom, Every, Negatives
 from contrastlab.scores import choices, divergences
+from contrastlab.scores.candidates import DENSE_BYTES, Stored, checked
 from contrastlab.scores.choices import Choices, Need, Part
 from contrastlab.scores.divergences import Divergence
+from contrastlab.scores.logits import ABSENT, check_scores
 from contrastlab.support.errors import check, check_choice, check_flag, check_positive, is_integer, is_number, reject
-from contrastlab.support.tensors import check_floating, check_same, describe, is_floating, unit_rows, without_autocast
+from contrastlab.support.tensors import (
+    check_floating,
+    check_same,
+    check_unit,
+    describe,
+    unit_rows,
+    without_autocast,
+)
 
-ABSENT = -1e30
-"""The logit of an absent entry, of weight 0 in every sum; finite, so that no gradient is ``-inf − -inf``."""
 KAPPA = 2876934.2 / 1281167
 """κ of the released IR and LA code, about the mean of exp(s) over random unit vectors (d = 128, τ = 0.07)."""
-
-
-_SCORES = (torch.float32, torch.float64, torch.bfloat16)
-
-
-def check_scores(**values: object) -> None:
-    """Reject what is no dense tensor of floating point that holds :data:`ABSENT`."""
-    for name, given in values.items():
-        accepted = f"float32, float64 or bfloat16, a dense tensor: an absent score of {ABSENT:g} is no float16"
-        check(is_floating(given, _SCORES), name, describe(given), accepted)
 
 
 def check_logits(own: Tensor, most: int = 1, **others: Tensor | None) -> None:
@@ -190,7 +189,7 @@ def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) 
     """LA's loss ``−log(Σ_C exp s / Σ_B exp s + floor)``.
 
     Args:
-        members: ``[B, P]`` logits of the close neighbours C (:data:`ABSENT` elsewhere).
+        members: ``[B, P]`` logits of the close neighbours C (:data:`~contrastlab.scores.logits.ABSENT` elsewhere).
         background: ``[B, K]`` logits of the background neighbours B.
         floor: added to the ratio in the released code; a query with an empty C costs ``−log floor`` and has no
             gradient.
@@ -212,7 +211,7 @@ class Scores:
     """Logits of a batch of queries against the keys chosen for them."""
 
     own: Tensor  #: ``[B]``, against the positive key; ``[B, M]`` against M of them, each a positive by itself
-    negatives: Tensor  #: ``[B, K]``; :data:`ABSENT` where a row has fewer
+    negatives: Tensor  #: ``[B, K]``; :data:`~contrastlab.scores.logits.ABSENT` where a row has fewer
     neighbours: Tensor | None = None  #: ``[B, P]`` of further positives, likewise
     count: int | None = None  #: negatives K of one query, where that is less than the number of columns
     lift: Tensor | None = None  #: ``[B]`` added to ``own`` in the denominator only (JCL's variance term)
@@ -509,7 +508,7 @@ class AlignUniform(_Pairwise):
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
         """``[B, 3]`` for :meth:`reduce`: squared distance to the positive, log of the sum over negatives, their number.
 
-        The second is :data:`ABSENT` for a query without negatives.
+        The second is :data:`~contrastlab.scores.logits.ABSENT` for a query without negatives.
         """
         scores.require_pairs("AlignUniform")
         highest = scores.require_highest("AlignUniform")
@@ -591,21 +590,96 @@ def from_views(z1: Tensor, z2: Tensor, objective: Objective | None = None, *, te
     if z1.dim() != 2 or shapes[0] != shapes[1] or len(z1) < 2 or not z1.shape[1]:
         raise reject("z1 and z2", shapes, "two tensors of one shape [B, D] with B > 1 and D > 0")
     check_same("device", z1=z1, z2=z2)
-    chosen: object = InfoNCE() if objective is None else objective
-    if not isinstance(chosen, Objective):
-        shown = describe(chosen) if isinstance(chosen, type) else chosen
-        raise reject("objective", shown, "None, or an object such as objectives.InfoNCE()")
-    chosen.check(temperature)
+    objective = _checked_objective(objective, temperature)
     with without_autocast(z1.device):
-        scores = _scores_of_views(z1, z2, temperature)
-        offset = chosen.offset(scores) if chosen.estimates_offset else None
-        return chosen.reduce(chosen(scores, offset))
+        return _mean_loss(objective, _scores_of_views(z1, z2, temperature))
+
+
+def from_queue(
+    queries: Tensor,
+    positives: Tensor,
+    queue: Tensor,
+    negatives: Negatives | None = None,
+    objective: Objective | None = None,
+    *,
+    temperature: float = 0.07,
+    generator: torch.Generator | None = None,
+    step: int = 0,
+    total: int = 1,
+) -> Tensor:
+    """The loss of queries against their positives and keys of earlier steps, as in MoCo: a scalar, in nats by default.
+
+    Args:
+        queries: ``[B, D]`` embeddings of one view, divided by their length here.
+        positives: ``[B, D]`` embeddings of the other view of the same items, likewise.
+        queue: ``[N, D]`` unit keys without gradient, such as :class:`~contrastlab.keys.KeyQueue` has in ``rows``.
+        negatives: which keys of the queue count, such as ``negatives.Ring(1, 10)``; by default all of them.
+        objective: by default :class:`InfoNCE`.
+        temperature: τ.
+        generator: of draws, where ``negatives`` draws, on the device of the queue; else ``torch.manual_seed`` decides.
+        step: of a run of ``total`` steps, for regions that shrink.
+        total: steps of the run.
+
+    The loss is float64 for queries of float64 and float32 for any other precision, also inside ``torch.autocast``.
+    Call ``backward`` before the queue is written: the gradient reads its rows.
+    """
+    check_floating(queries=queries, positives=positives, queue=queue)
+    shapes = [tuple(queries.shape), tuple(positives.shape), tuple(queue.shape)]
+    same_items = queries.dim() == 2 and shapes[0] == shapes[1] and queries.numel() > 0
+    fits = same_items and queue.dim() == 2 and queue.shape[1] == queries.shape[1] and len(queue) > 0
+    check(fits, "queries, positives and queue", shapes, "tensors of shape [B, D], [B, D] and [N, D]")
+    check_same("device", queries=queries, positives=positives, queue=queue)
+    check_unit("queue", queue)
+    objective = _checked_objective(objective, temperature)
+    part = _checked_negatives(negatives)
+    with without_autocast(queries.device):
+        q = _unit(queries) / temperature
+        keys = queue.detach().to(q.dtype)
+        dense = 4 * len(q) * len(keys) <= DENSE_BYTES
+        pool = Stored(q, keys, dense=dense)
+        draws = BatchRandom(_seeded(q.device) if generator is None else generator)
+        chosen = checked(part, part.select(pool, draws, step, total), pool.shape)
+        own = (q * _unit(positives)).sum(1)
+        scores = Scores(own, pool.read(chosen), count=chosen.count(len(keys)), highest=1 / temperature)
+        return _mean_loss(objective, scores)
+
+
+def _seeded(device: torch.device) -> torch.Generator:
+    """A generator on a device, seeded by PyTorch's own on the CPU."""
+    seed = int(torch.randint(2**62, ()))
+    return torch.Generator(device).manual_seed(seed)
+
+
+def _checked_negatives(given: object) -> Negatives:
+    part = Every() if given is None else given
+    if not isinstance(part, Negatives):
+        shown = describe(part) if isinstance(part, type) else part
+        raise reject("negatives", shown, "None, or an object such as negatives.Ring(1, 10)")
+    return part
+
+
+def _checked_objective(given: object, temperature: float) -> Objective:
+    objective = InfoNCE() if given is None else given
+    if not isinstance(objective, Objective):
+        shown = describe(objective) if isinstance(objective, type) else objective
+        raise reject("objective", shown, "None, or an object such as objectives.InfoNCE()")
+    objective.check(temperature)
+    return objective
+
+
+def _mean_loss(objective: Objective, scores: Scores) -> Tensor:
+    offset = objective.offset(scores) if objective.estimates_offset else None
+    return objective.reduce(objective(scores, offset))
+
+
+def _unit(rows: Tensor) -> Tensor:
+    """Rows divided by their length, float64 as they come or else float32."""
+    return unit_rows(rows if rows.dtype == torch.float64 else rows.float())
 
 
 def _scores_of_views(z1: Tensor, z2: Tensor, temperature: float) -> Scores:
     """All ``[2B, 2B]`` scores, with the query itself and its positive masked among the negatives."""
-    z = torch.cat([z1, z2])
-    z = unit_rows(z if z.dtype == torch.float64 else z.float())
+    z = _unit(torch.cat([z1, z2]))
     batch, count = len(z1), len(z)
     logits = z @ z.T / temperature
     own = torch.cat([logits.diagonal(batch), logits.diagonal(-batch)])

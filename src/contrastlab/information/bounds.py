@@ -40,9 +40,9 @@ from torch import Tensor
 from contrastlab import objectives
 from contrastlab.information.exact import check_scores
 from contrastlab.negatives import BatchRandom, Negatives
-from contrastlab.objectives import ABSENT
 from contrastlab.scores.candidates import Candidates
 from contrastlab.scores.divergences import Divergence
+from contrastlab.scores.logits import ABSENT
 from contrastlab.support.errors import check, is_number, reject
 from contrastlab.support.tensors import check_floating
 
@@ -78,8 +78,8 @@ def _check(positives: Tensor, negatives: Tensor) -> None:
     if not is_matrix or len(negatives) != len(positives) or not negatives.shape[1]:
         accepted = f"a tensor of shape [{len(positives)}, K - 1] with K of at least 2"
         raise reject("negatives", tuple(negatives.shape), accepted)
-    if bool((negatives <= objectives.ABSENT / 2).any()):
-        raise reject("negatives", objectives.ABSENT, "scores of K - 1 keys: with absent ones K would differ by query")
+    if bool((negatives <= ABSENT / 2).any()):
+        raise reject("negatives", ABSENT, "scores of K - 1 keys: with absent ones K would differ by query")
 
 
 def nwj(positives: Tensor, independents: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ class Mine:
 def info_nce(positives: Tensor, negatives: Tensor) -> Tensor:
     """``log K − loss`` ≤ log K, with the positive and K − 1 negatives in the denominator (vince Eq. 5, ring Eq. 1).
 
-    No negative may be :data:`~contrastlab.objectives.ABSENT`: K would differ by query.
+    No negative may be :data:`~contrastlab.scores.logits.ABSENT`: K would differ by query.
     """
     _check(positives, negatives)
     log_k = math.log(negatives.shape[1] + 1)

@@ -21,20 +21,9 @@ from contrastlab.scores.choices import FURTHER_KEYS, ROW_PER_ITEM
 from contrastlab.scores.clusters import kmeans
 from contrastlab.support import host
 from contrastlab.support.errors import check, check_flag, check_integer, is_number, reject
-from contrastlab.support.tensors import check_finite, check_floating
+from contrastlab.support.tensors import check_floating, check_unit
 
 _RATES = "a number from 0 up to, not including, 1"
-_LONGEST = 1.02  # of a unit key, or a mean of such: bfloat16 is off by no more
-
-
-def check_stored(name: str, keys: Tensor) -> None:
-    """Reject keys ``[B, d]`` that may not be stored: not finite, or longer than unit length; on a CPU."""
-    check_floating(**{name: keys})
-    if not host.holds(keys.device) or not keys.numel():  # a GPU's host would have to wait
-        return
-    check_finite(**{name: keys})
-    longest = float(keys.norm(dim=1).max())
-    check(longest <= _LONGEST, name, f"a row of length {longest:.4g}", "rows divided by their length")
 
 
 class StoredState(KeyState):
@@ -147,7 +136,7 @@ class MemoryBank(nn.Module):
             outside = indices[(indices < 0) | (indices >= len(self.rows))]
             if len(outside):
                 raise reject("indices", int(outside[0]), f"rows of the bank, 0 to {len(self.rows) - 1}")
-        check_stored("embeddings", embeddings)
+        check_unit("embeddings", embeddings)
         indices, embeddings = base.gather(indices), base.gather(embeddings).to(self.rows.dtype)
         moved = F.normalize(self.rows[indices] * rate + embeddings * (1 - rate), dim=1)
         self.rows.index_copy_(0, indices, moved)
@@ -260,7 +249,7 @@ class KeyQueue(nn.Module):
         check_floating(keys=keys)
         check(keys.dim() == 2 and keys.shape[1] == dim, "keys", tuple(keys.shape), f"a tensor of shape [B, {dim}]")
         check(keys.device == self.rows.device, "keys", str(keys.device), f"a tensor on the queue's {self.rows.device}")
-        check_stored("keys", keys)
+        check_unit("keys", keys)
         keys = base.gather(keys).to(self.rows.dtype)
         size = len(self.rows)
         slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size

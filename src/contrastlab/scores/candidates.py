@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab.objectives import ABSENT, check_scores
 from contrastlab.scores import ranks
+from contrastlab.scores.logits import ABSENT, check_scores
 from contrastlab.support import host
 from contrastlab.support.errors import NotApplicableError, check, reject
 from contrastlab.support.tensors import check_same, without_autocast
@@ -49,7 +49,7 @@ class Chosen:
         return keys if self.indices is None else self.indices.shape[1]
 
     def gather(self, logits: Tensor) -> Tensor:
-        """Logits of the selection, ``[B, K]`` or ``[B, N]``, :data:`~contrastlab.objectives.ABSENT` where absent."""
+        """Logits of the selection, ``[B, K]`` or ``[B, N]``, :data:`~contrastlab.scores.logits.ABSENT` where absent."""
         values = logits if self.indices is None else logits.gather(1, self.indices)
         if self.columns is not None:
             values = values.clone()

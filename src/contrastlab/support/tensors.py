@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from contrastlab.support import host
 from contrastlab.support.errors import check, reject
 
 FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_LONGEST = 1.02  # of a unit row, or a mean of such: bfloat16 is off by no more
 
 
 def describe(value: object) -> object:
@@ -79,3 +81,13 @@ def unit_rows(rows: Tensor) -> Tensor:
     """``[N, d]`` rows divided by their length, whatever its size: squares of 1e200 or 1e-200 are no float64 numbers."""
     largest = rows.detach().abs().amax(1, keepdim=True)
     return F.normalize(rows / torch.where(largest > 0, largest, 1.0), dim=1)
+
+
+def check_unit(name: str, rows: Tensor) -> None:
+    """Reject rows ``[N, d]`` that are not finite, or longer than unit length; on a CPU, as a GPU's host would wait."""
+    check_floating(**{name: rows})
+    if not host.holds(rows.device) or not rows.numel():
+        return
+    check_finite(**{name: rows})
+    longest = float(rows.detach().norm(dim=1).max())
+    check(longest <= _LONGEST, name, f"a row of length {longest:.4g}", "rows divided by their length")

@@ -1,0 +1,144 @@
+"""A queue of keys in a loop of one's own: the loss, its gradient, and a run that learns."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contrastlab import keys, negatives, objectives
+from contrastlab.scores import schedules
+from contrastlab.support.errors import ArgumentError
+
+
+def queue_case(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries and positives ``[6, 5]`` of any length, and a queue ``[40, 5]`` of unit keys."""
+    rng = torch.Generator().manual_seed(3)
+    queries, positives = torch.randn(2, 6, 5, generator=rng, dtype=torch.float64)
+    queue = F.normalize(torch.randn(40, 5, generator=rng, dtype=torch.float64), dim=1)
+    return queries.to(dtype), positives.to(dtype), queue.to(dtype)
+
+
+def queue_twin(queries: Tensor, positives: Tensor, queue: Tensor, ranks: slice, temperature: float) -> float:
+    """Mean InfoNCE (nats) against the keys of some ranks, the closest first, one query at a time."""
+    losses = []
+    for query, positive in zip(queries, positives, strict=True):
+        q = (query / query.norm()).tolist()
+        k = (positive / positive.norm()).tolist()
+        own = sum(a * b for a, b in zip(q, k, strict=True)) / temperature
+        scores = [sum(a * b for a, b in zip(q, key, strict=True)) / temperature for key in queue.tolist()]
+        terms = [own, *sorted(scores, reverse=True)[ranks]]
+        losses.append(math.log(sum(math.exp(term) for term in terms)) - own)
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize(
+    ("part", "ranks"),
+    [
+        (None, slice(None)),
+        (negatives.Every(), slice(None)),
+        (negatives.Ring(inner=10, outer=50, k=None), slice(4, 20)),
+        (negatives.Ball(outer=25, k=None), slice(0, 10)),
+    ],
+)
+def test_from_queue_is_the_loss_of_each_query_against_the_chosen_keys(
+    part: negatives.Negatives | None, ranks: slice
+) -> None:
+    queries, positives, queue = queue_case()
+    loss = objectives.from_queue(queries, positives, queue, part, temperature=0.3)
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(queue_twin(queries, positives, queue, ranks, 0.3), rel=1e-12)
+    single = objectives.from_queue(queries.float(), positives.float(), queue.float(), part, temperature=0.3)
+    assert single.dtype == torch.float32
+    assert single.item() == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_from_queue_draws_from_its_generator_and_shrinks_a_region_with_the_run() -> None:
+    queries, positives, queue = queue_case()
+    drawn = [
+        objectives.from_queue(
+            queries, positives, queue, negatives.Uniform(k=4), generator=torch.Generator().manual_seed(seed)
+        ).item()
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    for _ in range(2):
+        torch.manual_seed(5)
+        drawn.append(objectives.from_queue(queries, positives, queue, negatives.Uniform(k=4)).item())
+    drawn.append(objectives.from_queue(queries, positives, queue, negatives.Uniform(k=4)).item())
+    assert drawn[3] == drawn[4] != drawn[5]
+    shrinking = negatives.Ball(outer=schedules.Linear(100, 25), k=None)
+    for step, ranks in ((0, slice(None)), (9, slice(0, 10))):
+        loss = objectives.from_queue(queries, positives, queue, shrinking, temperature=0.3, step=step, total=10)
+        assert loss.item() == pytest.approx(queue_twin(queries, positives, queue, ranks, 0.3), rel=1e-12)
+
+
+def test_from_queue_has_the_gradient_of_its_queries_and_positives_and_none_of_the_queue() -> None:
+    queries, positives, queue = (each.requires_grad_() for each in queue_case())
+    objectives.from_queue(queries, positives, queue, negatives.Ring(10, 50, k=None), temperature=0.3).backward()
+    assert queue.grad is None
+    step = 1e-6
+    for leaf in (queries, positives):
+        moved = torch.zeros_like(leaf)
+        moved[2, 3] = step
+        up, down = (
+            objectives.from_queue(
+                *(each.detach() + sign * moved * (each is leaf) for each in (queries, positives)),
+                queue.detach(),
+                negatives.Ring(10, 50, k=None),
+                temperature=0.3,
+            ).item()
+            for sign in (1, -1)
+        )
+        assert leaf.grad is not None
+        assert leaf.grad[2, 3].item() == pytest.approx((up - down) / (2 * step), rel=1e-5)
+
+
+def test_a_run_with_a_queue_of_one_s_own_learns() -> None:
+    """The loop that the library's reference shows; what the views do not share is as large as what they do."""
+    rng = torch.Generator().manual_seed(0)
+    items = torch.randn(64, 4, generator=rng)
+    encoder = nn.Linear(8, 4)
+    nn.init.normal_(encoder.weight, generator=rng)
+    nn.init.zeros_(encoder.bias)
+    momentum_encoder = copy.deepcopy(encoder).requires_grad_(False)
+    optimiser = torch.optim.SGD(encoder.parameters(), lr=0.5)
+    queue = keys.KeyQueue(32, 4, rng)
+    losses = []
+    for _ in range(200):
+        batch = items[torch.randperm(64, generator=rng)[:16]]
+        one, other = (torch.cat([batch, torch.randn(16, 4, generator=rng)], 1) for _ in range(2))
+        k = F.normalize(momentum_encoder(other), dim=1)
+        loss = objectives.from_queue(encoder(one), k, queue.rows, temperature=0.2)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        keys.momentum_update(momentum_encoder, encoder, 0.9)
+        queue.enqueue(k)
+        losses.append(loss.item())
+    assert sum(losses[-20:]) / 20 < sum(losses[:20]) / 20 - 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"queue": torch.full((40, 5), 9.0)}, "queue='a row of length 20.1.*divided by their length"),
+        ({"queue": torch.zeros(40, 4)}, r"queries, positives and queue.*\[B, D\], \[B, D\] and \[N, D\]"),
+        ({"queue": torch.zeros(0, 5)}, "queries, positives and queue"),
+        ({"positives": torch.zeros(5, 5)}, "queries, positives and queue"),
+        ({"positives": torch.zeros(6, 5, dtype=torch.int64)}, "positives=torch.int64"),
+        ({"negatives": "ring"}, r"negatives='ring'.*negatives.Ring\(1, 10\)"),
+        ({"negatives": negatives.Ring}, "negatives='Ring, a class'"),
+        ({"objective": "infonce"}, "objective='infonce'"),
+        ({"temperature": 0.0}, "temperature=0"),
+        ({"queue": torch.full((40, 5), torch.nan)}, "queue"),
+    ],
+)
+def test_from_queue_names_what_it_does_not_take(change: dict[str, Any], message: str) -> None:
+    queries, positives, queue = queue_case(torch.float32)
+    given = {"queries": queries, "positives": positives, "queue": queue, **change}
+    with pytest.raises(ArgumentError, match=message):
+        objectives.from_queue(**given)
