@@ -212,9 +212,9 @@ def test_a_name_in_claims_matrix_and_atlas_is_shown_to_the_letter(name: str, mon
     cards = [atlas.card("ring/ir", [each]) for each in made]
     assert structure(cards[0]) == structure(cards[1])
     grid = atlas.grid("vince")
-    monkeypatch.setattr(atlas, "grid", lambda: grid.rename(index={grid.index[0]: name}))
+    monkeypatch.setattr(atlas, "grid", lambda _: grid.rename(index={grid.index[0]: name}))
     mine = atlas.table()
-    monkeypatch.setattr(atlas, "grid", lambda: grid.rename(index={grid.index[0]: PLAIN}))
+    monkeypatch.setattr(atlas, "grid", lambda _: grid.rename(index={grid.index[0]: PLAIN}))
     same_page(mine, atlas.table(), name)
 
 
