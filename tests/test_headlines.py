@@ -7,6 +7,7 @@ import pytest
 
 from contrastbook.evidence import claims, headlines
 from contrastbook.evidence.headlines import HEADLINES, Headline
+from contrastlab.tables import report
 
 RING = Headline("ring", "1", "ring/iring", "ring/ir", "a ring", "no ring")
 LINE = {
@@ -21,7 +22,7 @@ def test_every_headline_is_a_claim_of_a_paper_and_every_paper_has_one() -> None:
     known = set(zip(frame["paper"], frame["table"], frame["method"], frame["base"], strict=True))
     assert {(each.paper, each.table, each.method, each.base) for each in HEADLINES} <= known
     assert {each.paper for each in HEADLINES} == set(frame["paper"]) == set(gallery.NAMES)
-    assert set(headlines.SEARCHED_FURTHEST) == set(claims.PROFILES)
+    assert set(claims.PROFILES) <= set(report.PROFILES)
 
 
 def test_own_data_come_first_then_a_verdict_then_the_profile_that_searched_furthest() -> None:

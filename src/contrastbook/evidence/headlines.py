@@ -15,9 +15,7 @@ from typing import Any
 import pandas as pd
 
 from contrastlab.tables.numbers import signed
-
-SEARCHED_FURTHEST = ("paper", "fair", "tuned", "laptop", "regime")
-"""Profiles that may speak of a claim: first the paper's own, then those that chose more settings for each row."""
+from contrastlab.tables.report import PROFILES
 
 _TOML = tomllib.loads(resources.files("contrastbook.evidence").joinpath("headlines.toml").read_text("utf-8"))
 DATA: Mapping[str, str] = _TOML["data"]
@@ -45,7 +43,7 @@ def line_of(headline: Headline, lines: pd.DataFrame) -> dict[str, Any] | None:
     """The line of :func:`claims.frame` that speaks for a headline; ``None`` where nothing was run.
 
     The paper's own data come before data that stand in for them, a verdict before an open line, and then the profile
-    that comes first in :data:`SEARCHED_FURTHEST`.
+    whose settings were searched furthest, the last of :data:`contrastlab.tables.report.PROFILES`.
     """
     asked = pd.Series({name: getattr(headline, name) for name in ("paper", "table", "method", "base")})
     mine = lines[(lines[list(asked.index)] == asked).all(axis=1) & lines["gain"].notna()]
@@ -54,7 +52,7 @@ def line_of(headline: Headline, lines: pd.DataFrame) -> dict[str, Any] | None:
     ranked = mine.assign(
         elsewhere=mine["stands_for"] != "",
         undecided=mine["verdict"] == "open",
-        rank=mine["profile"].map(SEARCHED_FURTHEST.index),
+        rank=-mine["profile"].map(PROFILES.index),
     )
     best = ranked.sort_values(["elsewhere", "undecided", "rank"], kind="stable").iloc[0]
     return {str(name): value for name, value in best[list(lines.columns)].items()}

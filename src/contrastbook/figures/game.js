@@ -1,30 +1,10 @@
 // The game of the front page: pick the partner of a view among other pictures, as an encoder must.
 // First the rules and the counting, without a document; then what a visitor sees and presses.
-// losses.js stands before this text and defines logSumExp.
+// losses.js stands before this text and defines logSumExp, mulberry32 and shuffle.
 
 const ROUNDS = 10; // of a game
 const VARIANTS = 4; // of a square: as it is, mirrored, grey, grey and mirrored
 const LEFT_OUT = 0.1; // share of the nearest pictures that a ring leaves out
-
-/** Random numbers in [0, 1) from a seed: mulberry32. */
-export function random(seed) {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
-  };
-}
-
-function shuffled(values, draw) {
-  const order = [...values];
-  for (let i = order.length - 1; i > 0; i--) {
-    const j = Math.floor(draw() * (i + 1));
-    [order[i], order[j]] = [order[j], order[i]];
-  }
-  return order;
-}
 
 /** Unit embeddings of all views, one after the other: of each tile its squares, of each square its variants. */
 export function unpack(data) {
@@ -70,8 +50,8 @@ export function deal(data, unit, settings, draw) {
   const scored = others.map((view) => [score(data, unit, query, view), view]).sort((a, b) => b[0] - a[0]);
   const nearest = scored.map(([, view]) => view);
   const first = settings.others === "ring" ? Math.floor(LEFT_OUT * nearest.length) : 0;
-  const negatives = settings.others === "random" ? shuffled(nearest, draw) : nearest.slice(first);
-  const candidates = shuffled([views[tile], ...negatives.slice(0, settings.size - 1)], draw);
+  const negatives = settings.others === "random" ? shuffle(nearest, draw) : nearest.slice(first);
+  const candidates = shuffle([views[tile], ...negatives.slice(0, settings.size - 1)], draw);
   return {
     query,
     candidates,
@@ -159,7 +139,7 @@ const element = (tag, attributes = {}, ...children) => {
 /** Builds the game inside `root`. `options.kind` is what pages of the book end in; `options.seed` fixes the rounds. */
 export function mount(root, data, options = {}) {
   const unit = unpack(data);
-  const draw = random(options.seed ?? Math.floor(Math.random() * 4294967296));
+  const draw = mulberry32(options.seed ?? Math.floor(Math.random() * 4294967296));
   const settings = { size: 4, others: "random", crop: true, flip: true, grey: false };
   let picks, encoder, round, timer;
 
@@ -343,6 +323,6 @@ export function mount(root, data, options = {}) {
   restart();
   root.game = { data, change, pick, next, get settings() { return { ...settings }; }, get round() { return round; },
     get picks() { return picks; }, get encoder() { return encoder; },
-    engine: { random, unpack, score, nats, deal, Picks, summary, colourName } };
+    engine: { random: mulberry32, unpack, score, nats, deal, Picks, summary, colourName } };
   return root.game;
 }

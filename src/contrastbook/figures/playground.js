@@ -2,7 +2,7 @@
 // computes it. One module for two places: a page of the book inlines it, and anywidget loads it in JupyterLab.
 // First the mathematics, without a document; then TeX as MathML; then what a reader sees and turns.
 
-// losses.js stands before this text and defines logSumExp and logAddExp.
+// losses.js stands before this text and defines logSumExp, logAddExp, mulberry32 and shuffle.
 
 const CLASSES = 6;
 
@@ -267,22 +267,9 @@ export function batchLoss(z, batch, state, step = 0, total = 1) {
 // ---------------------------------------------------------------------------------------------- the flow
 
 function generator(seed) {
-  let a = (seed * 2654435761 + 1013904223) >>> 0;
-  const uniform = () => {
-    a = (a + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(a ^ (a >>> 15), 1 | a);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-  };
+  const uniform = mulberry32(seed * 2654435761 + 1013904223);
   const normal = () => Math.sqrt(-2 * log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
-  const shuffled = (n) => {
-    const order = Array.from({ length: n }, (_, i) => i);
-    for (let i = n - 1; i > 0; i--) {
-      const j = Math.floor(uniform() * (i + 1));
-      [order[i], order[j]] = [order[j], order[i]];
-    }
-    return order;
-  };
+  const shuffled = (n) => shuffle(Array.from({ length: n }, (_, i) => i), uniform);
   return { normal, shuffled };
 }
 
