@@ -1,7 +1,8 @@
 """What must not change while the code is rearranged, as ``tests/golden.json`` keeps it.
 
 ``python tests/golden.py --write`` stores today's values again, on purpose: data sets that are not on this machine keep
-theirs. ``python tests/golden.py --bits FILE`` writes every loss and every tensor of the recipes without rounding; two
+theirs. ``python tests/golden.py --add`` stores recipes that the file does not have yet, and changes no line of it.
+``python tests/golden.py --bits FILE`` writes every loss and every tensor of the recipes without rounding; two
 such files of one machine, of before and after a change, have to be equal.
 """
 
@@ -368,6 +369,18 @@ def recipes_today() -> dict[str, Any]:
     return recipes
 
 
+def with_new_recipes(before: dict[str, Any]) -> dict[str, Any]:
+    """``before`` with two steps of each recipe that it does not have; those that it has stay as they are."""
+    recipes: dict[str, Any] = {}
+    for name, (kind, recipe) in experiments().items():
+        if name in before["recipes"]:
+            recipes[name] = before["recipes"][name]
+        else:
+            say(f"recipe {name}")
+            recipes[name] = recipe_values(kind, recipe)
+    return {**before, "recipes": recipes}
+
+
 def text_of(content: dict[str, Any]) -> str:
     """The file's text: a line for each entry, so that a change shows as one line."""
     sections: list[str] = []
@@ -381,11 +394,14 @@ def main() -> None:
     """Store the values again, or write those of the recipes without rounding."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="store today's values in golden.json")
+    parser.add_argument("--add", action="store_true", help="store recipes that golden.json does not have yet")
     parser.add_argument("--bits", metavar="FILE", help="write the recipes' values without rounding to FILE")
     options = parser.parse_args()
     if options.bits:
         exact = {name: bits(kind, recipe) for name, (kind, recipe) in experiments().items()}
         Path(options.bits).write_text(json.dumps(exact, indent=1) + "\n", encoding="utf-8")
+    if options.add:
+        FILE.write_text(text_of(with_new_recipes(read())), encoding="utf-8")
     if options.write:
         before = read() if FILE.exists() else {}
         FILE.write_text(text_of(today(before)), encoding="utf-8")
