@@ -340,6 +340,7 @@ def _show_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dataset", help="default: that of the best evidence that is stored")
     command.add_argument("--columns", default="all")
     command.add_argument("--profile", help="default: that of the best evidence that is stored")
+    _set_option(command)
     command.add_argument("--format", choices=("text", "markdown", "html"), default="text")
     terminal.add_forms(command, results=True)
 
@@ -347,8 +348,15 @@ def _show_options(command: argparse.ArgumentParser) -> None:
 def _show(args: argparse.Namespace) -> None:
     from contrastlab import papers
     from contrastlab.tables import report, results
+    from contrastlab.tables.own import own_settings
+    from contrastlab.tables.profiles import OWN
 
     plan = papers.plan(*papers.parse_target(args.table))
+    if args.set:
+        plan = plan.with_settings(own_settings(papers.choose_profile(args.profile or "auto", plan.profiles), args.set))
+        args.profile = OWN
+    if args.profile is not None:
+        papers.choose_profile(args.profile, plan.profiles)
     stored = results.find(terminal.folders("results", args.results), dataset=args.dataset, profile=args.profile)
     dataset, profile = _best(args, report.evidence(plan, stored))
     columns = plan.select(dataset, args.columns)
@@ -457,6 +465,7 @@ def _run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--rows", default="all", help="row or rows, such as iring or ir,iring; default all")
     command.add_argument("--columns", default="all", help="columns by name, where the data set fills several")
     command.add_argument("--profile", default="auto", help=profiles)
+    _set_option(command)
     command.add_argument("--precision", help="of the encoders: 32-true, bf16-mixed or auto; default: the profile's")
     command.add_argument("--seeds", default="0", help="seed or seeds, such as 0 or 0,1,2")
     command.add_argument("--jobs", default="auto", help="cells at a time; default all cores, or all GPUs")
@@ -472,6 +481,11 @@ def _run_options(command: argparse.ArgumentParser) -> None:
     _speed_options(command.add_argument_group("speed", "switches that change how long it takes and no number"))
     _cluster_options(command.add_argument_group("cluster", "one job for each missing cell, through submitit"))
     _data_root(command)
+
+
+def _set_option(command: argparse.ArgumentParser) -> None:
+    own = "a setting of your own, such as epochs=50, arch=timm:resnet18 or negatives.k=512; also several times"
+    command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=own)
 
 
 def _speed_options(group: argparse._ArgumentGroup) -> None:
@@ -493,6 +507,7 @@ def _cluster_options(group: argparse._ArgumentGroup) -> None:
 
 def _run(args: argparse.Namespace) -> None:
     from contrastlab import papers
+    from contrastlab.tables.own import parse as parse_settings
 
     _warn_of_an_address_limit()
     plan = papers.plan(*papers.parse_target(args.table))  # what cannot be is refused before PyTorch is imported
@@ -500,6 +515,7 @@ def _run(args: argparse.Namespace) -> None:
     plan.resolve_all(args.rows)
     plan.with_precision(args.precision)
     papers.parse_seeds(args.seeds)
+    parse_settings(args.set)
     if args.profile != "auto":
         papers.choose_profile(args.profile, plan.profiles)
     from contrastlab import tables
@@ -514,6 +530,7 @@ def _run(args: argparse.Namespace) -> None:
         rows=args.rows,
         columns=args.columns,
         profile=args.profile,
+        settings=args.set,
         precision=args.precision,
         seeds=args.seeds,
         references_too=not args.no_references,

@@ -201,6 +201,13 @@ class Recipe(Choices):
         parts = {choice: replace(getattr(self, choice), **new) for choice, new in by_part.items()}
         return replace(self, **direct, **parts)
 
+    def has(self, path: str) -> bool:
+        """Whether :meth:`override` of this path would change the recipe; a name that no recipe has is refused."""
+        if path in CHOICES:
+            return getattr(self, path) is not None
+        choice, name, end = _split_path(path, _paths())
+        return not name or self._has_field(choice, name, end)
+
     def _has_field(self, choice: str, name: str, end: str) -> bool:
         """Whether the recipe's part has a field that is not ``None``, and an ``end`` of it if one is named."""
         part = getattr(self, choice)

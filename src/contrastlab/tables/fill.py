@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import torch
 
 from contrastlab import data, methods
+from contrastlab.pictures.domain import modality
 from contrastlab.recipe import Recipe
-from contrastlab.support.errors import MissingDataError, MissingExtraError, NotApplicableError, check_name, reject
+from contrastlab.support.errors import (
+    MissingDataError,
+    MissingExtraError,
+    NotApplicableError,
+    check,
+    check_name,
+    reject,
+)
 from contrastlab.tables import pool, report
 from contrastlab.tables.execution import Execution, say
 from contrastlab.tables.job import Answer, Job, expand, refusal, stored, with_metric
+from contrastlab.tables.own import Given, own_settings
 from contrastlab.tables.plan import REFERENCES, TablePlan
 from contrastlab.tables.plan import plan as read_plan
-from contrastlab.tables.profiles import PROFILE_VARIABLE, choose_profile, is_paper
+from contrastlab.tables.profiles import OWN, PROFILE_VARIABLE, choose_profile, is_paper
 from contrastlab.tables.published import parse_seeds
 from contrastlab.tables.report import Report, Unavailable
+from contrastlab.tables.results import digest
 from contrastlab.train.loop import Log
 from contrastlab.views import Split
 
@@ -43,6 +53,7 @@ def table(
     rows: str | Recipe | Iterable[str | Recipe] = "all",
     columns: str = "all",
     profile: str = "auto",
+    settings: Given = (),
     precision: str | None = None,
     seeds: int | str | Iterable[int] = 0,
     references_too: bool = True,
@@ -62,6 +73,8 @@ def table(
         columns: ``"all"``, or names of columns, where the data set fills several.
         profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``regime``, ``fair``, ``pilot``, ``gpu``,
             ``paper-bf16`` or ``paper``.
+        settings: of your own, which win over the profile's: ``{"arch": "timm:resnet18", "epochs": 50}``, also fields of
+            the rows' recipes, ``{"negatives.k": 512}``. Their results carry the profile ``own``.
         precision: of the encoders, in place of the profile's: ``32-true`` (on a GPU convolutions are TF32),
             ``bf16-mixed``, or ``auto``, which is bf16-mixed where the device has such instructions.
         seeds: ``0``, ``"0,1"`` or a list.
@@ -79,14 +92,19 @@ def table(
     if registered and cluster is not None:
         raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(registered)})")
     plan = read_plan(paper, number).with_rows(registered).with_precision(precision)
-    chosen = choose_profile(profile, plan.profiles)
+    base = choose_profile(profile, plan.profiles)
+    plan = plan.with_settings(own_settings(base, settings))
+    chosen = base if plan.own is None else OWN
     full_names = plan.resolve_all(names)
     if references_too and plan.references:
-        full_names = tuple(dict.fromkeys((*full_names, *references(full_names, chosen))))
+        full_names = tuple(dict.fromkeys((*full_names, *references(full_names, base))))
     where = Execution(**execution)
     every = expand(plan, dataset, full_names, parse_seeds(seeds), chosen, columns)
     workers = 1 if registered else pool.workers(jobs, where, len(every))
     answers, missing = look_up(every, where, log)
+    if plan.own is not None:
+        check_changes(every, plan.own.changes)
+        check_encoders(missing, where)
     announce(plan, dataset, every, missing, profile, where, workers, log)
     answers |= pool.run_all(missing, where, workers=workers, cluster=cluster, log=log)
     reports = []
@@ -94,6 +112,30 @@ def table(
         of_column = [answers[job] for job in every if job.column == name and job in answers]
         reports.append(report.table(plan, of_column, dataset, chosen, column=name))
     return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
+
+
+def check_changes(every: Iterable[Job], changes: Mapping[str, Any]) -> None:
+    """Refuse a change of a part's field that no recipe among the jobs has."""
+    recipes = {job.method: job.recipe for job in every}
+    for path, value in changes.get("overrides", {}).items():
+        has_it = any(recipe.has(path) for recipe in recipes.values())
+        check(has_it, path, value, f"a field of a part of {', '.join(recipes)}")
+
+
+def check_encoders(missing: Iterable[Job], execution: Execution) -> None:
+    """Refuse settings that no views or encoders can be made of, before anything is computed."""
+    seen = set()
+    for job in missing:
+        source = job.load(execution)[0].pretrain
+        views = job.effective_recipe.views
+        same = digest({"channels": views.channels(source.channels), "settings": job.settings.identity(False)})
+        if same in seen:
+            continue
+        seen.add(same)
+        kind = modality(source)
+        kind.augmentation(job.settings)
+        with torch.random.fork_rng(devices=[]):
+            kind.encoders(views, source, job.settings)
 
 
 def _registered(rows: str | Recipe | Iterable[str | Recipe]) -> tuple[str | list[str], list[str]]:

@@ -21,9 +21,10 @@ from contrastlab.support.errors import ContrastLabError, check, check_name, unkn
 from contrastlab.tables import job, report, results
 from contrastlab.tables.execution import Execution
 from contrastlab.tables.fill import table
+from contrastlab.tables.own import own_settings
 from contrastlab.tables.plan import REFERENCES, TablePlan
 from contrastlab.tables.plan import plan as read_plan
-from contrastlab.tables.profiles import choose_profile
+from contrastlab.tables.profiles import OWN, choose_profile
 from contrastlab.tables.published import catalogue, parse_seeds, published, tables
 from contrastlab.tables.results import Result
 from contrastlab.tables.runs import Run
@@ -35,12 +36,16 @@ PARAMETERS: Mapping[str, Any] = {
     "columns": "all",
     "rows": "all",
     "profile": "auto",
+    "settings": "",
     "seeds": "0",
     "jobs": "auto",
     "data_root": "",
     "out_dir": "runs",
 }
-"""Parameters of a notebook and their defaults; a notebook may leave some out, and has no others."""
+"""Parameters of a notebook and their defaults; a notebook may leave some out, and has no others.
+
+``settings`` are of one's own, a dictionary or a text, ``"epochs=50 arch=timm:resnet18"``; none by default.
+"""
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,7 @@ class Notebook(Study):
         plan, rows = self.plan(number), self.rows(number)
         if not rows:
             return self._read(self.folders, plan, self.dataset, self.profile)
-        arguments = {key: self.parameters[key] for key in ("columns", "profile", "seeds", "jobs")}
+        arguments = {key: self.parameters[key] for key in ("columns", "profile", "settings", "seeds", "jobs")}
         made = table(plan.paper, plan.table, self.dataset, **{"rows": rows, **arguments, **self.execution, **changes})
         self.shown.append(made)
         return made
@@ -198,7 +203,10 @@ def study(
     also: Sequence[str] = (),
 ) -> Study:
     """Check the parameters of a notebook that shows no table of encoders, and resolve them; see :func:`open`."""
-    return Study(**_resolved(name, namespace, profiles, also))
+    resolved = _resolved(name, namespace, profiles, also)
+    given = resolved["parameters"]["settings"]
+    check(not given, "settings", given, f"none in {name}, which runs no table")
+    return Study(**resolved)
 
 
 def open(
@@ -214,7 +222,12 @@ def open(
     plans = {str(number): read_plan(paper, number) for number in numbers}
     first = next(iter(plans.values()))
     resolved = _resolved(first.name, namespace, first.profiles, also)
-    notebook, parameters = Notebook(**resolved, plans=plans), resolved["parameters"]
+    parameters = resolved["parameters"]
+    own = own_settings(resolved["profile"], parameters["settings"])
+    if own is not None:
+        plans = {number: plan.with_settings(own) for number, plan in plans.items()}
+        resolved["profile"] = OWN
+    notebook = Notebook(**resolved, plans=plans)
     names = _names(parameters["rows"])
     check(names, "rows", parameters["rows"], "'all', or names of rows")
     for name in names:

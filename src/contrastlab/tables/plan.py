@@ -17,8 +17,10 @@ from contrastlab import tasks
 from contrastlab.settings import FrozenModel, Precision, Settings
 from contrastlab.support import discovery, errors
 from contrastlab.tables import recipes
+from contrastlab.tables.own import OwnSettings
 from contrastlab.tables.profiles import (
     NOTHING,
+    OWN,
     PAPER,
     UNSEARCHED,
     Changes,
@@ -84,6 +86,7 @@ class TablePlan(Table):
     protocol: Scope = Field(description="the paper's: settings, and modality, dataset and method inside")
     profile: dict[str, Scope] = Field(default_factory=dict)
     precision: Precision | None = Field(None, description="of the encoders, in place of that of the settings")
+    own: OwnSettings | None = Field(None, description="what the profile 'own' is, where there is one")
 
     @model_validator(mode="before")
     @classmethod
@@ -210,7 +213,8 @@ class TablePlan(Table):
     def profiles(self) -> tuple[str, ...]:
         """Names of the profiles, ``paper`` included."""
         small = dict.fromkeys((*shared_profiles(), *self.profile))
-        return (*(name for name in small if name != PAPER), PAPER)
+        own = () if self.own is None else (OWN,)
+        return (*(name for name in small if name != PAPER), PAPER, *own)
 
     def with_rows(self, methods: Iterable[str]) -> TablePlan:
         """The plan with further rows, which the paper does not print."""
@@ -221,6 +225,10 @@ class TablePlan(Table):
         """The plan with encoders in a precision of :class:`contrastlab.settings.Settings`; ``None`` changes nothing."""
         errors.check_choice("precision", precision, (None, *get_args(Precision)))
         return self.model_copy(update={"precision": precision}) if precision else self
+
+    def with_settings(self, own: OwnSettings | None) -> TablePlan:
+        """The plan with a profile ``own``, which is another profile with settings of one's own."""
+        return self.model_copy(update={"own": own})
 
     def find(self, method: str) -> str | None:
         """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``."""
@@ -255,21 +263,28 @@ class TablePlan(Table):
         return full if not printed and label in self.rows.values() else label
 
     def settings(self, dataset: str, method: str, profile: str = PAPER, column: Column | None = None) -> Settings:
-        """The protocol of one cell; ``dataset`` may have no published column; ``column``'s settings win over all."""
+        """The protocol of one cell; ``dataset`` may have no published column; ``column``'s settings win over profiles'.
+
+        In the profile ``own`` one's own settings win over all.
+        """
         method = self.resolve(method)
         errors.check_name("profile", profile, self.profiles)
         self.check_dataset(dataset)
         recipe, kind = recipes.facts(method), recipes.modality(dataset)
-        own = PAPER if is_paper(profile) else profile
+        own = self.own if profile == OWN else None
+        changed = profile if own is None else own.profile
+        in_table = PAPER if is_paper(changed) else changed
         layers = [
             *self.protocol.layers(recipe, dataset, kind),
-            *shared_profiles().get(profile, NOTHING).layers(recipe, dataset, kind),
-            *self.profile.get(own, NOTHING).layers(recipe, dataset, kind),
+            *shared_profiles().get(changed, NOTHING).layers(recipe, dataset, kind),
+            *self.profile.get(in_table, NOTHING).layers(recipe, dataset, kind),
         ]
         if column is not None:
             layers.append(column.settings)
         if self.precision is not None:
             layers.append({"precision": self.precision})
+        if own is not None:
+            layers.append(own.changes)
         return Settings().override(*layers)
 
     def setup(self, column: Column, method: str, profile: str = PAPER) -> str:

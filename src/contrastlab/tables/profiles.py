@@ -122,6 +122,10 @@ PAPER = "paper"
 """The profile that changes nothing: a protocol itself."""
 
 
+OWN = "own"
+"""The profile that results of one's own settings carry, whatever profile they change; no measured number has it."""
+
+
 def is_paper(profile: str) -> bool:
     """Whether a profile is the paper's protocol, whatever the precision of the encoders."""
     shared = shared_profiles().get(profile)
@@ -141,6 +145,8 @@ def choose_profile(profile: str, known: Sequence[str]) -> str:
         import torch
 
         profile = "paper" if torch.cuda.is_available() else "laptop"
+    if profile == OWN and OWN not in known:
+        raise errors.reject(kind, profile, "a profile to change, with settings of your own: --set epochs=50")
     if profile not in known:
         raise errors.unknown(kind, profile, ("auto", *known))
     return profile

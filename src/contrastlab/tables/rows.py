@@ -12,6 +12,7 @@ from contrastlab.pictures.task import Metric
 from contrastlab.support.errors import check
 from contrastlab.tables.numbers import Estimate, interval, signed
 from contrastlab.tables.plan import REFERENCES, Column, TablePlan
+from contrastlab.tables.profiles import OWN
 from contrastlab.tables.results import FOREIGN, UNTRAINED, Result, digest
 
 RANDOM, RANDOM_LAB, _ = REFERENCES
@@ -113,7 +114,7 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     """One row's results: those of today's protocol, for whichever table, else the newest made for this one.
 
     Never two configurations together: the mean of two protocols is the number of neither. Where columns differ in their
-    settings, only today's protocol counts, since an older result could be of any of them.
+    settings, only today's protocol counts, since an older result could be of any of them; so in the profile ``own``.
     """
     metric = tasks.metric(column.metric)
     where = (column.data, column.on, profile, column.task)
@@ -127,7 +128,7 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     expected = plan.setup(column, method, profile)
     of_today = [result for result in here if result.setup == expected]
     of_this_table: list[Result] = []
-    if not any(each.settings for each in plan.columns.values()):
+    if profile != OWN and not any(each.settings for each in plan.columns.values()):
         of_this_table = [result for result in here if result.method == method and result.table == plan.name]
     notes = []
     candidates = of_today

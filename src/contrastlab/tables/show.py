@@ -15,7 +15,7 @@ from contrastlab.support import escape, terminal
 from contrastlab.support.errors import ContrastLabError
 from contrastlab.tables.numbers import Estimate, signed
 from contrastlab.tables.plan import Column, TablePlan
-from contrastlab.tables.profiles import is_paper
+from contrastlab.tables.profiles import OWN, is_paper
 from contrastlab.tables.rows import PRETRAINED, RANDOM_LAB, TRAINING, Row, join
 
 if TYPE_CHECKING:  # a list of what is stored draws nothing
@@ -169,13 +169,20 @@ class Report:
         unit = self.metric.unit
         if unit == "percent":
             unit = f"percent of {self.metric.items}"
-        parts += [f"profile {self.profile}", f"{self.metric.label} ({unit})"]
+        parts += [f"profile {self._profile_in_words}", f"{self.metric.label} ({unit})"]
         sentences = [", ".join(parts) + "."]
         if self.data_note:
             sentences.append(f"Data: {escape.line(self.data_note)}.")
         if self.printed_note:
             sentences.append(f"Published numbers: {self.printed_note}.")
         return " ".join(sentences)
+
+    @property
+    def _profile_in_words(self) -> str:
+        """The profile's name; of one's own settings also what they are."""
+        if self.profile == OWN and self.plan.own is not None:
+            return f"{self.profile} ({escape.line(self.plan.own)})"
+        return self.profile
 
     @property
     def caption(self) -> str:
