@@ -40,7 +40,7 @@ class Debiased(Objective):
         scores.require_one_positive("Debiased")
         lowest = -scores.require_highest("Debiased")
         log_count = scores.present.sum(1).clamp(min=1).log()
-        log_mean = row_logsumexp(scores.negatives) - log_count
+        log_mean = self.log_mean(scores, log_count)
         log_prior = math.log(self.prior) if self.prior else -math.inf
         # share of the mean that the query's own class explains, as a logarithm; from 0 on nothing is left
         log_share = scores.own + log_prior - log_mean
@@ -50,6 +50,10 @@ class Debiased(Objective):
         log_others = torch.where(remains, log_rest, lowest).clamp(min=lowest)
         loss = torch.logaddexp(scores.own, log_others + log_count) - scores.own
         return torch.where(scores.present.any(1), loss, 0.0)
+
+    def log_mean(self, scores: Scores, log_count: Tensor) -> Tensor:
+        """``[B]`` logarithm of the mean of ``e^s`` over the negatives, of which there are ``exp(log_count)``."""
+        return row_logsumexp(scores.negatives) - log_count
 
     @property
     def latex(self) -> str:
