@@ -14,6 +14,7 @@ from contrastlab import encoders, keys, methods
 from contrastlab.negatives import BatchRandom
 from contrastlab.scores.candidates import DENSE_BYTES, Chosen
 from contrastlab.settings import Settings
+from contrastlab.support import collectives
 from contrastlab.support.errors import ArgumentError, NotApplicableError, UnknownNameError
 from contrastlab.train.learner import Learner
 from made_runs import refused
@@ -89,7 +90,7 @@ def test_bytes_gathered_are_those_the_learner_gathers(name: str, monkeypatch: py
         seen.append(x.nbytes)
         return x.detach()
 
-    monkeypatch.setattr(keys.base, "gather", gather)
+    monkeypatch.setattr(collectives, "gather", gather)
     generator, split = torch.Generator().manual_seed(0), recipe.views.channels(3)
     views = [torch.rand(64, c, 32, 32, generator=generator) for _ in range(recipe.views.count) for c in split]
     rows = torch.arange(64)

@@ -20,7 +20,7 @@ from torments.processes import BATCH, FEW, IMAGES, STEPS
 from contrastlab import keys, methods, negatives, positives
 from contrastlab.keys import stored
 from contrastlab.methods import Recipe
-from contrastlab.support import host
+from contrastlab.support import collectives, host
 from contrastlab.support.errors import ArgumentError
 from contrastlab.train import pretrain
 from contrastlab.views import Augmented, Jigsaw, Split
@@ -81,10 +81,15 @@ def trained(name: str, rank: int, world: int) -> list[dict[str, Any]]:
 def gathered(rank: int) -> dict[str, Tensor]:
     """What the collective functions give, on values that name their process."""
     mine = (torch.arange(4.0).reshape(2, 2) + 10 * rank).requires_grad_()
-    both = keys.gather_with_gradient(mine)
+    both = collectives.gather_with_gradient(mine)
     ((both * torch.arange(1.0, 5.0)[:, None]).sum() * (rank + 1)).backward()
     assert mine.grad is not None
-    return {"both": both.detach(), "grad": mine.grad, "plain": keys.gather(mine), "world": torch.tensor(keys.world())}
+    return {
+        "both": both.detach(),
+        "grad": mine.grad,
+        "plain": collectives.gather(mine),
+        "world": torch.tensor(collectives.world()),
+    }
 
 
 def scattered_sum(output: Tensor, every: Tensor) -> None:
@@ -103,7 +108,7 @@ def gathered_as_on_gpus(rank: int) -> dict[str, Tensor]:
     with mock.patch.object(host, "TYPE", "none"), mock.patch.object(dist, "reduce_scatter_tensor", scattered_sum):
         mine = (torch.arange(4.0).reshape(2, 2) + 10 * rank).requires_grad_()
         with alone:
-            both = keys.gather_with_gradient(mine.T.T)
+            both = collectives.gather_with_gradient(mine.T.T)
             (both.T * torch.arange(1.0, 5.0) * (rank + 1)).sum().backward()
     assert mine.grad is not None
     return {"both": both.detach(), "grad": mine.grad}
@@ -125,7 +130,7 @@ class OneBatchNorm:
         OneBatchNorm.calls += 1
         assert count == 2
         assert group is dist.group.WORLD
-        every = keys.gather_with_gradient(x.as_subclass(Tensor))
+        every = collectives.gather_with_gradient(x.as_subclass(Tensor))
         out = F.batch_norm(every, mean, variance, weight, bias, True, momentum, eps)
         return out.chunk(2)[dist.get_rank()]
 
@@ -257,6 +262,6 @@ def test_on_gpus_batch_norm_of_all_processes_is_that_of_pytorch(ranks) -> None:
 
 
 def test_a_batch_that_does_not_divide_among_the_processes_is_refused(pictures, tiny, monkeypatch) -> None:
-    monkeypatch.setattr(keys, "world", lambda: (0, 3))
+    monkeypatch.setattr(collectives, "world", lambda: (0, 3))
     with pytest.raises(ArgumentError, match="batch_size=16: .*processes, 3"):
         pretrain(methods.get("ring/ir"), tiny, pictures(48))

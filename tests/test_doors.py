@@ -69,8 +69,7 @@ def test_a_stored_key_that_is_not_finite_shows_in_every_loss_but_not_as_an_exclu
                                        AlignUniform()], ids=repr)  # fmt: skip
 def test_a_negative_that_is_not_a_number_makes_the_loss_none(objective) -> None:
     scores = Scores(torch.zeros(2), torch.tensor([[0.0, math.nan], [0.0, 0.5]]), highest=1.0)
-    offset = objective.offset(scores) if objective.estimates_offset else None
-    assert bool(objective.reduce(objective(scores, offset)).isnan())
+    assert bool(objective.reduce(objective(scores)).isnan())
 
 
 def test_an_infinite_score_is_no_perfect_one() -> None:

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import methods
-from contrastlab.keys import KeyQueue, MemoryBank, Prototypes, Setup, base, momentum_update
+from contrastlab.keys import KeyQueue, MemoryBank, Prototypes, Setup, momentum_update
 from contrastlab.keys.stored import in_groups, local_groups
 from contrastlab.negatives import BatchRandom
 from contrastlab.scores import clusters
 from contrastlab.settings import Settings
+from contrastlab.support import collectives
 from contrastlab.support.errors import ArgumentError
 from contrastlab.train import loop
 from contrastlab.train.learner import Learner
@@ -127,7 +128,7 @@ def test_momentum_update_equals_its_loop_and_leaves_statistics_alone(momentum: f
 
 def test_prototypes_are_learnt() -> None:
     def learnt(classes: int, dim: int) -> Tensor:
-        return Prototypes().network(Setup(nn.ModuleList(), None, 9, classes, dim, generator())).learnt_keys
+        return Prototypes().module(Setup(nn.ModuleList(), None, 9, classes, dim, generator())).vectors
 
     vectors = learnt(4, 8)
     assert vectors.shape == (4, 8)
@@ -224,7 +225,7 @@ def test_groups_that_cannot_be_shared_out_and_a_batch_of_one_are_refused(monkeyp
     views = tuple(torch.rand(1, 3, 16, 16, generator=generator()) for _ in range(2))
     with pytest.raises(ArgumentError, match="batch=1: accepted is at least two items"):
         learner.loss(views, torch.tensor([0]), torch.tensor([0]), BatchRandom(generator()), 0, 1)
-    monkeypatch.setattr(base, "world", lambda: (0, 2))
+    monkeypatch.setattr(collectives, "world", lambda: (0, 2))
     assert [local_groups(groups) for groups in (1, 2, 6)] == [1, 1, 3]
     with pytest.raises(ArgumentError, match=r"shuffle_groups=3: accepted is 1, or a multiple of .*processes, 2"):
         local_groups(3)

@@ -211,20 +211,20 @@ def test_loss_in_a_batch_is_cross_entropy_over_both_views_of_all_other_images(ti
 def test_the_supervised_reference_is_softmax_over_class_vectors(tiny) -> None:
     state = learner(methods.get("supervised"), tiny)
     q, labels = rows(5, 1), torch.tensor([0, 1, 1, 0, 1])
-    logits = q @ F.normalize(state.network.learnt_keys, dim=1).T / 0.1
+    logits = q @ F.normalize(state.network.keys_module.vectors, dim=1).T / 0.1
     step = state.loss((q,), torch.arange(5), labels, draws(), 0, 1)
     assert step.loss.item() == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
 
 
 def test_cmc_keeps_the_offset_of_its_first_batch(tiny) -> None:
     state = learner(methods.get("vince/cmc").override({"negatives.k": 8}), tiny)
-    assert bool(state.offsets.isnan().all())
+    assert bool(state.network.objective_module.values.isnan().all())
     state.loss((rows(5, 1), rows(5, 2)), FIRST, NO_LABELS, draws(), 0, 2)
-    first = state.offsets.clone()
+    first = state.network.objective_module.values.clone()
     assert bool(first.isfinite().all() and first[0] != first[1])
     state.loss((rows(5, 3), rows(5, 4)), FIRST, NO_LABELS, draws(1), 1, 2)
-    assert torch.equal(state.offsets, first)
-    assert torch.equal(state.state_dict()["offsets"], first)
+    assert torch.equal(state.network.objective_module.values, first)
+    assert torch.equal(state.state_dict()["network.objective_module.values"], first)
 
 
 def test_neighbours_leave_a_ranked_own_row_among_the_negatives(tiny) -> None:

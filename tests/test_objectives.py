@@ -15,6 +15,8 @@ from contrastlab.objectives import (
     KAPPA,
     AlignUniform,
     BinaryNCE,
+    Context,
+    FirstOffset,
     InfoNCE,
     LocalAggregation,
     Scores,
@@ -228,13 +230,20 @@ def test_offset_of_cmc_is_the_mean_exponential_of_the_first_batch_with_its_posit
     every = [math.exp(v) for v in [*own.tolist(), *negatives.flatten().tolist()]]
     expected = math.log(7 * math.fsum(every) / len(every))
     objective = BinaryNCE(kappa=None)
-    assert objective.estimates_offset
-    assert not BinaryNCE().estimates_offset
+    assert objective.needs_whole_batch
+    assert not BinaryNCE().needs_whole_batch
     assert BinaryNCE().offset(Scores(torch.zeros(1), torch.zeros(1, 4096))).item() == pytest.approx(9.127, abs=5e-4)
     assert not objective.offset(Scores(own.clone().requires_grad_(), negatives)).requires_grad
     assert objective.offset(Scores(own, negatives)).item() == pytest.approx(expected, rel=1e-12)
-    stored = objective(Scores(own, negatives), torch.tensor(1.5, dtype=torch.float64))
-    torch.testing.assert_close(stored, binary_nce(own, negatives, 1.5))
+    # of a run: the offset of the first batch of each direction is kept
+    module = FirstOffset(2)
+    module.values[1] = 1.5
+    kept = objective(Scores(own, negatives), Context(direction=1, module=module))
+    torch.testing.assert_close(kept, binary_nce(own, negatives, 1.5))
+    first = objective(Scores(own, negatives), Context(module=module))
+    torch.testing.assert_close(first, binary_nce(own, negatives, expected), rtol=1e-6, atol=1e-6)
+    later = objective(Scores(own, negatives + 2), Context(module=module))
+    torch.testing.assert_close(later, binary_nce(own, negatives + 2, expected), rtol=1e-6, atol=1e-6)
     # the mean over the keys that are there
     own, negatives = torch.tensor([0.5, -1.0]), torch.tensor([[1.0, ABSENT, 0.25], [2.0, -0.5, 0.75]])
     present = [0.5, -1.0, 1.0, 0.25, 2.0, -0.5, 0.75]

@@ -172,8 +172,8 @@ def test_each_kind_of_query_and_direction_has_an_offset() -> None:
     images = torch.randint(0, 256, (5, 3, 20, 20), generator=generator(), dtype=torch.uint8)
     views = recipe.views.make(images, augmentation("cmc", 16), generator(1))
     learner.loss(views, torch.arange(5), torch.arange(5), BatchRandom(generator()), 0, 1)
-    assert learner.offsets.shape == (4,)
-    assert len(set(learner.offsets.tolist())) == 4
+    assert learner.network.objective_module.values.shape == (4,)
+    assert len(set(learner.network.objective_module.values.tolist())) == 4
 
 
 def test_a_queue_may_ask_for_keys_of_a_further_view() -> None:

@@ -146,7 +146,7 @@ if "LOCAL_RANK" not in os.environ:  # another program computes ring/iring
     plan = papers.plan("ring", "1")
     job, = tables.expand(plan, "shapes", ["ring/iring"], [0], "smoke")
     own, _ = job.load(tables.Execution(out_dir=out, accelerator="cpu"))
-    with patch("contrastlab.keys.world", return_value=(0, 2)):
+    with patch("contrastlab.support.collectives.world", return_value=(0, 2)):
         lock = tables.Run(job.effective_recipe, job.settings, own, 0, out).folder.with_suffix(".lock")
     script = "import pathlib, sys, time\\n"
     script += "from contrastlab.support import files\\nheld = files.lock(pathlib.Path(sys.argv[1]))"

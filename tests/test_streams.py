@@ -142,15 +142,15 @@ def test_each_stream_stores_its_own_keys() -> None:
 def test_offsets_are_one_for_each_direction_and_one_direction_asks_each_pair_once() -> None:
     binary = objectives.BinaryNCE(kappa=None)
     recipe = recipe_of(Sensors(3, "full"), keys.Bank(), objective=binary)
-    assert learner_of(recipe).offsets.shape == (6,)
+    assert learner_of(recipe).network.objective_module.values.shape == (6,)
     # both views of one stream ask, too
     simclr = methods.get("ring/simclr")
     symmetric = Recipe("x/simclr", "x", simclr.views, keys.InBatch(), negatives.Every(), objective=binary)
     state = Learner(symmetric, Settings(dim=DIM), images=ITEMS, classes=2, seed=0, encoders=nn.ModuleList([Small()]))
     views = tuple(torch.randn(2, BATCH, WIDTH))
     state.loss(views, torch.arange(BATCH), torch.arange(BATCH), BatchRandom(torch.Generator()), 0, 1)
-    assert state.offsets.shape == (2,)
-    assert bool(state.offsets.isfinite().all())
+    assert state.network.objective_module.values.shape == (2,)
+    assert bool(state.network.objective_module.values.isfinite().all())
     part = Sensors(3, "full")
     both, one = (learner_of(recipe_of(part, keys.InBatch(symmetric=s))) for s in (True, False))
     assert both.keys.directions == part.pairs

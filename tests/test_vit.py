@@ -132,7 +132,7 @@ def test_a_step_is_that_of_loops(name) -> None:
         moved = 0.9 * before[parameter_name] + 0.1 * dict(fast.named_parameters())[parameter_name]
         torch.testing.assert_close(parameter, moved)
     unit = nn.functional.normalize
-    queries = [unit(learner.network.predictor(fast.project(v)), dim=1) for v in views]
+    queries = [unit(learner.network.keys_module(fast.project(v)), dim=1) for v in views]
     targets = unit(slow.head(slow.features(torch.cat(views))), dim=1).chunk(2)
     total = 0.0
     for q, k in ((queries[0], targets[1]), (queries[1], targets[0])):
@@ -146,7 +146,7 @@ def test_a_step_is_that_of_loops(name) -> None:
                 total += -(1 + scores[i] - 2) + 40 * sum(us) / len(us)
     assert float(done.loss) == pytest.approx(total / 12, rel=1e-5)
     done.loss.backward()
-    assert all(p.grad is not None for p in learner.network.predictor.parameters())
+    assert all(p.grad is not None for p in learner.network.keys_module.parameters())
     assert fast.backbone.patch_embed.proj.weight.grad is None
 
 
@@ -170,8 +170,8 @@ def test_a_run_leaves_positions_and_patches_alone_and_resumes(pictures, tmp_path
 
 def test_a_predictor_has_draws_of_its_own() -> None:
     def start(seed: int) -> torch.Tensor:
-        made = V3.keys.network(keys.Setup(nn.ModuleList(), None, 9, 2, 8, torch.Generator().manual_seed(seed)))
-        return torch.cat([parameter.flatten() for parameter in made.predictor.parameters()])
+        setup = keys.Setup(nn.ModuleList(), None, 9, 2, 8, torch.Generator().manual_seed(seed))
+        return torch.cat([parameter.flatten() for parameter in V3.keys.module(setup).parameters()])
 
     state = torch.random.get_rng_state()
     assert torch.equal(start(0), start(0))

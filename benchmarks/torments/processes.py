@@ -23,6 +23,7 @@ from contrastlab import data, keys, methods
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.settings import Settings
+from contrastlab.support import collectives
 from contrastlab.support.errors import ContrastLabError
 from contrastlab.train import pretrain
 from contrastlab.train.learner import Learner
@@ -137,8 +138,8 @@ def train(
         optimiser.step()
         learner.commit(indices[mine], done)
         out.append({
-            "loss": keys.gather(done.loss.detach()[None]).mean(), "terms": torch.tensor(done.terms),
-            "offsets": learner.offsets.clone(),
+            "loss": collectives.gather(done.loss.detach()[None]).mean(), "terms": torch.tensor(done.terms),
+            **{f"part {n}": t.clone() for n, t in learner.network.state_dict().items() if not n.startswith("encoders")},
             **{f"gradient of {n}": gradient for n, gradient in gradients.items()},
             **{f"kept {n}": b.clone() for n, b in learner.keys.state_dict().items()},
             **{f"running {n}": b.clone() for n, b in learner.network.named_buffers()},

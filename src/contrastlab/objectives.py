@@ -16,15 +16,16 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.negatives import BatchRandom, Every, Negatives
 from contrastlab.scores import choices, divergences
 from contrastlab.scores.candidates import DENSE_BYTES, Stored, checked
-from contrastlab.scores.choices import Choices, Need, Part
+from contrastlab.scores.choices import Choices, Need, Part, Setup
 from contrastlab.scores.divergences import Divergence
 from contrastlab.scores.logits import ABSENT, check_scores
+from contrastlab.support import collectives
 from contrastlab.support.errors import check, check_choice, check_flag, check_positive, is_integer, is_number, reject
 from contrastlab.support.tensors import (
     check_floating,
@@ -260,6 +261,20 @@ class Scores:
             raise reject("negatives", tuple(self.negatives.shape), "at least one negative: a batch of two or more")
 
 
+@dataclass(frozen=True)
+class Context:
+    """What an objective may read besides scores: how far the run is, and what the objective keeps or trains in it."""
+
+    step: int = 0  #: from 0, of a run of ``total`` steps
+    total: int = 1
+    direction: int = 0  #: which of the losses of a step it is
+    module: nn.Module | None = None  #: that :meth:`Objective.module` made; ``None`` for what it would begin with
+
+
+ALONE = Context()
+"""The context of a loss outside a run."""
+
+
 class Objective(Part):
     """Base of the objectives: the loss of a batch is the mean over its queries, and no bound is known."""
 
@@ -267,20 +282,24 @@ class Objective(Part):
     """Whether :meth:`reduce` must see the queries of all processes together."""
 
     @property
-    def estimates_offset(self) -> bool:
-        """Whether an offset of the scores is a state of the run, fixed by :meth:`offset` at the first batch."""
+    def needs_whole_batch(self) -> bool:
+        """Whether one call must see all queries of a process, also where a batch is computed in chunks."""
         return False
+
+    def module(self, setup: Setup) -> nn.Module | None:
+        """What the objective trains, or keeps from step to step; ``None`` for nothing. Calls get it in their context.
+
+        Its parameters are trained with the encoders and stored in checkpoints. Those without dimensions, such as a
+        learnt temperature, get no weight decay.
+        """
+        return None
 
     def check(self, temperature: float) -> None:
         """Reject a temperature that the objective cannot be computed at."""
         check_positive(temperature=temperature)
 
-    def offset(self, scores: Scores) -> Tensor:
-        """The offset that ``scores`` give, a scalar in nats."""
-        return scores.own.new_zeros(())
-
-    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
-        """Losses ``[B]`` in nats, or ``[B, …]`` of what :meth:`reduce` needs; ``offset`` is the one of the run."""
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
+        """Losses ``[B]`` in nats, or ``[B, …]`` of what :meth:`reduce` needs."""
         raise NotImplementedError
 
     def reduce(self, rows: Tensor) -> Tensor:
@@ -313,7 +332,7 @@ class InfoNCE(Objective):
         """Whether the positive is in the denominator: ring Eq. 1, not Theorem 3.1 as printed."""
         return self.positive_in_denominator
 
-    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         if scores.own.dim() == 2 or scores.lift is not None:
             if scores.neighbours is not None or not self.positive_in_denominator:
                 scores.require_one_positive("neighbours, or with the positive left out of the denominator")
@@ -351,8 +370,12 @@ class BinaryNCE(Objective):
         yield Need(choices.ONE_POSITIVE, f"{what}; given: positives={given.positives!r}")
 
     @property
-    def estimates_offset(self) -> bool:
+    def needs_whole_batch(self) -> bool:
+        """Whether an offset is estimated, from all scores of the first batch."""
         return self.kappa is None
+
+    def module(self, setup: Setup) -> FirstOffset | None:
+        return FirstOffset(setup.directions) if self.kappa is None else None
 
     def offset(self, scores: Scores) -> Tensor:
         """``log(κK)``, with κ from ``scores`` (positives included) where it is not given."""
@@ -362,14 +385,39 @@ class BinaryNCE(Objective):
         every = torch.cat([scores.own[:, None], scores.negatives], 1).detach()
         return count.log() + torch.logsumexp(every.flatten(), 0) - (~(every <= ABSENT / 2)).sum().to(every.dtype).log()
 
-    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         scores.require_one_positive("BinaryNCE")
-        return binary_nce(scores.own, scores.negatives, self.offset(scores) if offset is None else offset)
+        offset = self.offset(scores)
+        if context.module is not None:
+            offset = context.module(offset, context.direction)
+        return binary_nce(scores.own, scores.negatives, offset)
 
     @property
     def latex(self) -> str:
         o = r"\log K\kappa" if self.kappa is not None else r"\log K Z_0"
         return rf"\operatorname{{softplus}}(o-s^+)+\sum_{{n\in\mathcal N}}\operatorname{{softplus}}(s_n-o),\quad o={o}"
+
+
+class FirstOffset(nn.Module):
+    """The offset of the first batch, one for each direction, which is kept from then on (CMC's Z₀)."""
+
+    values: Tensor
+
+    def __init__(self, directions: int) -> None:
+        super().__init__()
+        self.register_buffer("values", torch.full((directions,), math.nan))
+
+    @torch.no_grad()
+    def forward(self, offset: Tensor, direction: int) -> Tensor:
+        """The offset to use, where ``offset`` is this batch's, both scalars in nats.
+
+        It is decided on the device, and the host waits for nothing.
+        """
+        every = collectives.gather(offset[None])
+        mean = torch.logsumexp(every, 0) - math.log(len(every))
+        kept = self.values[direction]
+        self.values[direction] = torch.where(kept.isnan(), mean, kept)
+        return self.values[direction].clone()
 
 
 @dataclass(frozen=True)
@@ -388,7 +436,7 @@ class LocalAggregation(Objective):
     def needs(self, given: Choices) -> Iterator[Need]:
         yield Need(choices.SAME_CLUSTER, "LocalAggregation needs positives=SameCluster()")
 
-    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         """``[B]`` losses; ``scores.neighbours`` are C and ``scores.negatives`` are B, own row ranked like any other."""
         scores.require_one_positive("LocalAggregation")
         if scores.neighbours is None:
@@ -446,7 +494,7 @@ class FMICL(_Pairwise):
             accepted = f"a higher one with {self!r}: the loss of equal or orthogonal embeddings is no float32 number"
             raise reject("temperature", temperature, accepted)
 
-    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         scores.require_pairs("FMICL")
         if self.similarity == "cosine":
             similarity, shift = "score", 0.0
@@ -505,7 +553,7 @@ class AlignUniform(_Pairwise):
     def __post_init__(self) -> None:
         check_positive(align=self.align, uniform=self.uniform, t=self.t)
 
-    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         """``[B, 3]`` for :meth:`reduce`: squared distance to the positive, log of the sum over negatives, their number.
 
         The second is :data:`~contrastlab.scores.logits.ABSENT` for a query without negatives.
@@ -542,7 +590,7 @@ class Spectral(_Pairwise):
     not the mutual information.
     """
 
-    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         scores.require_pairs("Spectral")
         squares = torch.where(scores.present, scores.negatives, 0.0) ** 2
         own = scores.own if scores.own.dim() == 1 else scores.own.mean(1)
@@ -568,19 +616,27 @@ class Likelihood(Objective):
         )
         yield Need(choices.ONE_POSITIVE, f"{self!r} knows one positive; given: positives={given.positives!r}")
 
-    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         scores.require_one_positive("Likelihood")
         return -scores.own
 
     latex = r"-s^+"
 
 
-def from_views(z1: Tensor, z2: Tensor, objective: Objective | None = None, *, temperature: float = 0.1) -> Tensor:
+def from_views(
+    z1: Tensor,
+    z2: Tensor,
+    objective: Objective | None = None,
+    *,
+    temperature: float = 0.1,
+    module: nn.Module | None = None,
+) -> Tensor:
     """The loss of two views of the same items, as in SimCLR: a scalar, in nats with the default, :class:`InfoNCE`.
 
     Both views ask. The positive of an embedding is the other view of its item, its negatives are both views of all
     other items. Embeddings are ``[B, D]``, one process's, and are divided by their length. The loss is float64 for
-    float64 and float32 for any other precision, also inside ``torch.autocast``.
+    float64 and float32 for any other precision, also inside ``torch.autocast``. ``module`` is what the objective
+    trains, where it trains something: give its parameters to your optimiser.
 
     >>> round(from_views(torch.eye(4), torch.eye(4), temperature=1.0).item(), 6) == round(math.log1p(6 / math.e), 6)
     True
@@ -592,7 +648,7 @@ def from_views(z1: Tensor, z2: Tensor, objective: Objective | None = None, *, te
     check_same("device", z1=z1, z2=z2)
     objective = _checked_objective(objective, temperature)
     with without_autocast(z1.device):
-        return _mean_loss(objective, _scores_of_views(z1, z2, temperature))
+        return objective.reduce(objective(_scores_of_views(z1, z2, temperature), Context(module=module)))
 
 
 def from_queue(
@@ -606,6 +662,7 @@ def from_queue(
     generator: torch.Generator | None = None,
     step: int = 0,
     total: int = 1,
+    module: nn.Module | None = None,
 ) -> Tensor:
     """The loss of queries against their positives and keys of earlier steps, as in MoCo: a scalar, in nats by default.
 
@@ -619,6 +676,7 @@ def from_queue(
         generator: of draws, where ``negatives`` draws, on the device of the queue; else ``torch.manual_seed`` decides.
         step: of a run of ``total`` steps, for regions that shrink.
         total: steps of the run.
+        module: what the objective trains, where it trains something.
 
     The loss is float64 for queries of float64 and float32 for any other precision, also inside ``torch.autocast``.
     Call ``backward`` before the queue is written: the gradient reads its rows.
@@ -641,7 +699,7 @@ def from_queue(
         chosen = checked(part, part.select(pool, draws, step, total), pool.shape)
         own = (q * _unit(positives)).sum(1)
         scores = Scores(own, pool.read(chosen), count=chosen.count(len(keys)), highest=1 / temperature)
-        return _mean_loss(objective, scores)
+        return objective.reduce(objective(scores, Context(step, total, module=module)))
 
 
 def _seeded(device: torch.device) -> torch.Generator:
@@ -665,11 +723,6 @@ def _checked_objective(given: object, temperature: float) -> Objective:
         raise reject("objective", shown, "None, or an object such as objectives.InfoNCE()")
     objective.check(temperature)
     return objective
-
-
-def _mean_loss(objective: Objective, scores: Scores) -> Tensor:
-    offset = objective.offset(scores) if objective.estimates_offset else None
-    return objective.reduce(objective(scores, offset))
 
 
 def _unit(rows: Tensor) -> Tensor:

@@ -14,16 +14,13 @@ from contrastlab.keys.base import (
     Keys,
     KeyState,
     Network,
-    Setup,
     embed,
-    gather,
-    gather_with_gradient,
     momentum_update,
     synchronise,
-    world,
 )
 from contrastlab.keys.batch import InBatch, Locations, Pixels, Prototypes
 from contrastlab.keys.stored import Bank, BankState, KeyQueue, MemoryBank, Queue
+from contrastlab.scores.choices import Setup
 
 __all__ = [
     "Bank",
@@ -44,9 +41,6 @@ __all__ = [
     "Queue",
     "Setup",
     "embed",
-    "gather",
-    "gather_with_gradient",
     "momentum_update",
     "synchronise",
-    "world",
 ]

@@ -14,86 +14,15 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-from contrastlab.scores.choices import Choices, Need, Part, view_count
-from contrastlab.support import host
+from contrastlab.scores.choices import Choices, Need, Part, Setup, view_count
+from contrastlab.support.collectives import gather_with_gradient, world
 from contrastlab.support.errors import NotApplicableError
 
 Embed = Callable[..., list[Tensor]]
-
-
-def world() -> tuple[int, int]:
-    """Rank of this process and number of processes."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
-
-
-def gather(local: Tensor) -> Tensor:
-    """``[B, …]`` of every process, all of one shape, concatenated in rank order, without gradient."""
-    count = world()[1]
-    if count == 1:
-        return local.detach()
-    parts = [torch.empty_like(local) for _ in range(count)]
-    dist.all_gather(parts, local.detach().contiguous())
-    return torch.cat(parts)
-
-
-def gather_with_gradient(local: Tensor) -> Tensor:
-    """``[B, …]`` of every process in rank order; gradients flow back to the process they belong to, summed."""
-    if world()[1] == 1:
-        return local
-    gathered: Tensor = _Gathered.apply(local.contiguous())
-    return gathered
-
-
-class _Gathered(torch.autograd.Function):
-    """:func:`gather_with_gradient` of several processes.
-
-    On GPUs both ways are one collective each (NCCL). On CPUs (gloo, of which not every version scatters sums) gradients
-    are gathered and summed in rank order.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, local: Tensor) -> Tensor:
-        if host.holds(local.device):
-            return gather(local)
-        every = local.new_empty(world()[1] * local.shape[0], *local.shape[1:])
-        dist.all_gather_into_tensor(every, local)
-        return every
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        rank, count = world()
-        size = len(gradient) // count
-        if host.holds(gradient.device):
-            every = gather(gradient).view(count, count, size, *gradient.shape[1:])
-            return every[:, rank].sum(0)
-        own = gradient.new_empty(size, *gradient.shape[1:])
-        dist.reduce_scatter_tensor(own, gradient.contiguous())
-        return own
-
-
-def share_columns(columns: Tensor) -> None:
-    """In place: of n processes, all have column r of ``[N, R]`` as process ``r mod n`` has it."""
-    count = world()[1]
-    if count == 1:
-        return
-    for number, column in enumerate(columns.unbind(1)):
-        sent = column.contiguous()
-        dist.broadcast(sent, number % count)
-        column.copy_(sent)
-
-
-def rows_of_this_process(size: int, device: torch.device) -> Tensor:
-    """``[size]`` positions of this process's items in the global batch."""
-    return torch.arange(size, device=device) + world()[0] * size
 
 
 @torch.no_grad()
@@ -117,17 +46,6 @@ def embed(encoders: nn.ModuleList, views: tuple[Tensor, ...]) -> list[Tensor]:
         embedded = encoder(torch.cat(views[stream::streams]))
         by_stream.append(embedded.chunk(views_per_stream))
     return [by_stream[v % streams][v // streams] for v in range(len(views))]
-
-
-class Network(nn.Module):
-    """The part that gradients reach: one encoder per stream, and learnt keys where the recipe has them."""
-
-    def __init__(self, encoders: nn.ModuleList, learnt_keys: nn.Parameter | None = None) -> None:
-        super().__init__()
-        self.encoders, self.learnt_keys = encoders, learnt_keys
-
-    def forward(self, *views: Tensor) -> list[Tensor]:
-        return embed(self.encoders, views)
 
 
 def in_chunks(embed: Embed, views: tuple[Tensor, ...], count: int) -> list[Tensor]:
@@ -171,23 +89,6 @@ class Chunked(nn.Module):
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What a network and a state are made from: an encoder per stream, the recipe's views, N items of so many classes.
-
-    ``generator`` (CPU) draws initial weights and keys of ``dim`` d. ``k_means`` are the clusters and runs that other
-    parts ask for, (0, 0) for none.
-    """
-
-    encoders: nn.ModuleList
-    views: Any
-    items: int
-    classes: int
-    dim: int
-    generator: torch.Generator
-    k_means: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True)
 class Batch:
     """One step's share of this process."""
 
@@ -196,6 +97,8 @@ class Batch:
     labels: Tensor  #: ``[B]`` classes, -1 where unknown
     generator: torch.Generator  #: of the step's draws, in the same state on every process
     chunks: int = 1  #: in which encoders without gradient compute it, as :class:`Chunked` does those with gradient
+    step: int = 0  #: from 0, of a run of ``total`` steps
+    total: int = 1
 
 
 @dataclass(frozen=True)
@@ -288,13 +191,39 @@ class Keys(Part):
         needs = f"keys={self!r} with positives={given.positives!r} needs {number} of each image"
         yield Need(view_count(count), f"{needs}{self.views_reason}; given: {given.views!r}")
 
-    def network(self, setup: Setup) -> Network:
-        """What gradients reach: the encoders, and whatever else these keys train."""
-        return Network(setup.encoders)
+    def module(self, setup: Setup) -> nn.Module | None:
+        """What these keys train besides the encoders; ``None`` for nothing. :meth:`embed` and the state get it."""
+        return None
+
+    def embed(self, encoders: nn.ModuleList, module: nn.Module | None, views: tuple[Tensor, ...]) -> list[Tensor]:
+        """Embeddings of views, with gradient: here unit ones ``[B, d]``, see :func:`embed`."""
+        return embed(encoders, views)
 
     def state(self, setup: Setup) -> KeyState:
         """The keys of one run."""
         raise NotImplementedError
+
+
+class Network(nn.Module):
+    """All that gradients reach, as one module to wrap and to compile: an encoder per stream, and what parts train.
+
+    ``keys=None`` embeds views as they are.
+    """
+
+    def __init__(
+        self,
+        encoders: nn.ModuleList,
+        keys: Keys | None = None,
+        keys_module: nn.Module | None = None,
+        objective_module: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.keys = Keys() if keys is None else keys
+        self.encoders, self.keys_module, self.objective_module = encoders, keys_module, objective_module
+
+    def forward(self, *views: Tensor) -> list[Tensor]:
+        """What :meth:`Keys.embed` gives of the views."""
+        return self.keys.embed(self.encoders, self.keys_module, views)
 
 
 # Batch-norm across processes ------------------------------------------------------------------------------------------

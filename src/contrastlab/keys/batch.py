@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.keys import base
-from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
+from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network
 from contrastlab.scores import choices
-from contrastlab.scores.choices import Choices, Need
+from contrastlab.scores.choices import Choices, Need, Setup
+from contrastlab.support import collectives
 from contrastlab.support.errors import check, check_choice, check_flag, check_integer, is_integer, is_number, reject
 from contrastlab.support.seeds import fixed
 
@@ -54,11 +55,23 @@ class InBatch(Keys):
         if self.against == "within":
             yield Need(choices.ONE_POSITIVE, "neighbours within the query's own view are not positives")
 
-    def network(self, setup: Setup) -> Network:
+    def module(self, setup: Setup) -> nn.Module | None:
+        """The predictor, ``[B, d]`` → ``[B, d]``, where there is one."""
         if self.predictor is None:
-            return Network(setup.encoders)
+            return None
         with fixed(int(torch.randint(2**31, (), generator=setup.generator))):
-            return Predicting(setup.encoders, normed_layers(setup.dim, self.predictor, setup.dim))
+            return normed_layers(setup.dim, self.predictor, setup.dim)
+
+    def embed(self, encoders: nn.ModuleList, module: nn.Module | None, views: tuple[Tensor, ...]) -> list[Tensor]:
+        """Unit embeddings ``[B, d]``; with a predictor, one for all streams, of its output, view by view (MoCo v3)."""
+        if module is None:
+            return base.embed(encoders, views)
+        embeddings = []
+        for number, view in enumerate(views):
+            encoder = encoders[number % len(encoders)]
+            predicted = module(encoder.project(view))  # type: ignore[operator]
+            embeddings.append(F.normalize(predicted.float(), dim=1, eps=1e-8))
+        return embeddings
 
     def state(self, setup: Setup) -> InBatchState:
         return InBatchState(setup, self)
@@ -94,7 +107,7 @@ class InBatchState(KeyState):
         pools = self._pools(queries, batch, network)
         items = len(pools[0])
         check(items > 1, "batch", items, "at least two items: keys in a batch of one have no negatives")
-        local = base.rows_of_this_process(len(queries[0]), queries[0].device)
+        local = collectives.rows_of_this_process(len(queries[0]), queries[0].device)
         directions = []
         for query, key in self.directions:
             same_view, other_view = pools[query], pools[key]
@@ -112,11 +125,11 @@ class InBatchState(KeyState):
         """The keys of each view over all processes: the embeddings themselves, or those of a momentum encoder."""
         slow = self.slow
         if slow is None:
-            return [base.gather_with_gradient(query) for query in queries]
+            return [collectives.gather_with_gradient(query) for query in queries]
         with torch.no_grad():
             base.momentum_update(slow, network.encoders, self.momentum or 0.0)
             keys = base.in_chunks(lambda *views: base.embed(slow, views), batch.views, batch.chunks)
-            return [base.gather(key) for key in keys]
+            return [collectives.gather(key) for key in keys]
 
 
 def normed_layers(*sizes: int) -> nn.Sequential:
@@ -127,22 +140,6 @@ def normed_layers(*sizes: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-2], nn.BatchNorm1d(sizes[-1], affine=False))
 
 
-class Predicting(Network):
-    """Encoders whose projections go through a predictor that all streams share, view by view (MoCo v3)."""
-
-    def __init__(self, encoders: nn.ModuleList, predictor: nn.Module) -> None:
-        super().__init__(encoders)
-        self.predictor = predictor
-
-    def forward(self, *views: Tensor) -> list[Tensor]:
-        embeddings = []
-        for v, view in enumerate(views):
-            encoder = self.encoders[v % len(self.encoders)]
-            predicted = self.predictor(encoder.project(view))  # type: ignore[operator]
-            embeddings.append(F.normalize(predicted.float(), dim=1, eps=1e-8))
-        return embeddings
-
-
 @dataclass(frozen=True)
 class Prototypes(Keys):
     """One learnt unit vector per class: softmax classification, our supervised reference."""
@@ -151,14 +148,24 @@ class Prototypes(Keys):
     bounds_information = False  # the keys are no samples
     latex = r"\text{a learnt vector per class}"
 
-    def network(self, setup: Setup) -> Network:
-        """The encoders, and a vector ``[classes, dim]`` for each class, of squared length one on average."""
+    def module(self, setup: Setup) -> ClassVectors:
         check(setup.classes >= 2, "classes", setup.classes, "at least 2 classes for the supervised reference")
-        vectors = torch.randn(setup.classes, setup.dim, generator=setup.generator) / math.sqrt(setup.dim)
-        return Network(setup.encoders, nn.Parameter(vectors))
+        return ClassVectors(setup.classes, setup.dim, setup.generator)
 
     def state(self, setup: Setup) -> PrototypesState:
         return PrototypesState(setup)
+
+
+class ClassVectors(nn.Module):
+    """A learnt vector of each class, drawn with squared length one on average."""
+
+    def __init__(self, classes: int, dim: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.vectors = nn.Parameter(torch.randn(classes, dim, generator=generator) / math.sqrt(dim))
+
+    def forward(self) -> Tensor:
+        """Unit vectors ``[classes, d]``."""
+        return F.normalize(self.vectors, dim=1)
 
 
 class PrototypesState(KeyState):
@@ -169,9 +176,9 @@ class PrototypesState(KeyState):
         self.directions = tuple((stream, stream) for stream in range(len(setup.encoders)))
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
-        assert network.learnt_keys is not None
+        assert network.keys_module is not None
         queries = embed(*batch.views)
-        pool = F.normalize(network.learnt_keys, dim=1)
+        pool = network.keys_module()
         own = pool[batch.labels][:, None]
         return [Direction(queries[q], own, pool, batch.labels) for q, _ in self.directions], []
 
@@ -199,8 +206,16 @@ class Locations(Keys):
     def views_needed(self, streams: int, further: int) -> int:
         return 1
 
-    def network(self, setup: Setup) -> LocationNetwork:
-        return LocationNetwork(setup.encoders, self.block)
+    def embed(self, encoders: nn.ModuleList, module: nn.Module | None, views: tuple[Tensor, ...]) -> list[Tensor]:
+        """Unit embeddings ``[B, d]`` of each view, then unit locations ``[B, h·w, d]`` of each map, with d channels."""
+        embeddings, locations = [], []
+        for encoder, view in zip(encoders, views, strict=True):
+            embedding, features = encoder.embed_with_map(view, self.block)  # type: ignore[operator]
+            if features.shape[1] != embedding.shape[1]:
+                raise reject("dim", embedding.shape[1], f"{features.shape[1]}, the channels of the map {self.block}")
+            embeddings.append(embedding)
+            locations.append(F.normalize(features.flatten(2).mT.float(), dim=2, eps=1e-8))
+        return embeddings + locations
 
     def state(self, setup: Setup) -> LocationsState:
         return LocationsState(setup)
@@ -210,25 +225,6 @@ class Locations(Keys):
         return rf"\text{{the batch, locations of the map {self.block}}}"
 
 
-class LocationNetwork(Network):
-    """Encoders that give their embedding and the locations of a map, which must have d channels."""
-
-    def __init__(self, encoders: nn.ModuleList, block: str) -> None:
-        super().__init__(encoders)
-        self.block = block
-
-    def forward(self, *views: Tensor) -> list[Tensor]:
-        """Unit embeddings ``[B, d]`` of each view, then unit locations ``[B, h·w, d]`` of each."""
-        embeddings, locations = [], []
-        for encoder, view in zip(self.encoders, views, strict=True):
-            embedding, features = encoder.embed_with_map(view, self.block)  # type: ignore[operator]
-            if features.shape[1] != embedding.shape[1]:
-                raise reject("dim", embedding.shape[1], f"{features.shape[1]}, the channels of the map {self.block}")
-            embeddings.append(embedding)
-            locations.append(F.normalize(features.flatten(2).mT.float(), dim=2, eps=1e-8))
-        return embeddings + locations
-
-
 class LocationsState(KeyState):
     """Embeddings of the batch against the locations of its maps."""
 
@@ -236,8 +232,8 @@ class LocationsState(KeyState):
         embedded = embed(*batch.views)
         count = len(network.encoders)
         queries, maps = embedded[:count], embedded[count:]
-        pools = {key: base.gather_with_gradient(maps[key]) for _, key in self.directions}
-        items = base.rows_of_this_process(len(queries[0]), queries[0].device)
+        pools = {key: collectives.gather_with_gradient(maps[key]) for _, key in self.directions}
+        items = collectives.rows_of_this_process(len(queries[0]), queries[0].device)
         directions = []
         for query, key in self.directions:
             places = maps[key].shape[1]
@@ -269,32 +265,29 @@ class Pixels(Keys):
         alone = f"{self!r} has no negatives, so objective must be Likelihood()"
         yield Need(choices.POSITIVE_ALONE, f"{alone}; given: {given.objective!r}")
 
-    def network(self, setup: Setup) -> PredictionNetwork:
+    def module(self, setup: Setup) -> nn.ModuleList:
+        """A decoder for each target.
+
+        It freezes the encoder's head: predictions come from the maps, and several processes wait for a gradient of
+        every parameter that asks for one.
+        """
         first, channels = setup.encoders[0], setup.views.target_channels
         with fixed(int(torch.randint(2**31, (), generator=setup.generator))):
             decoders = [first.decoder(c, self.width, skips=False) for c in channels]  # type: ignore[operator]
-        return PredictionNetwork(setup.encoders, nn.ModuleList(decoders))
+        head = getattr(first, "head", None)
+        if head is not None:
+            head.requires_grad_(False)
+        return nn.ModuleList(decoders)
+
+    def embed(self, encoders: nn.ModuleList, module: nn.Module | None, views: tuple[Tensor, ...]) -> list[Tensor]:
+        """Predictions ``[B, c, H, W]`` of each target from the first stream's view."""
+        assert isinstance(module, nn.ModuleList)
+        maps = encoders[0].stages(views[0])  # type: ignore[operator]
+        size = (views[0].shape[2], views[0].shape[3])
+        return [decoder(maps, size).float() for decoder in module]
 
     def state(self, setup: Setup) -> PixelsState:
         return PixelsState(setup)
-
-
-class PredictionNetwork(Network):
-    """An encoder and the decoders of what it predicts."""
-
-    def __init__(self, encoders: nn.ModuleList, decoders: nn.ModuleList) -> None:
-        super().__init__(encoders)
-        self.decoders = decoders
-        # predictions come from the maps, and several processes wait for a gradient of every parameter that asks for one
-        head = getattr(encoders[0], "head", None)
-        if head is not None:
-            head.requires_grad_(False)
-
-    def forward(self, *views: Tensor) -> list[Tensor]:
-        """Predictions ``[B, c, H, W]`` of each target from the first stream's view."""
-        maps = self.encoders[0].stages(views[0])  # type: ignore[operator]
-        size = (views[0].shape[2], views[0].shape[3])
-        return [decoder(maps, size).float() for decoder in self.decoders]
 
 
 class PixelsState(KeyState):

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.keys import base
-from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
-from contrastlab.scores.choices import FURTHER_KEYS, ROW_PER_ITEM
+from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network
+from contrastlab.scores.choices import FURTHER_KEYS, ROW_PER_ITEM, Setup
 from contrastlab.scores.clusters import kmeans
-from contrastlab.support import host
+from contrastlab.support import collectives, host
 from contrastlab.support.errors import check, check_flag, check_integer, is_number, reject
 from contrastlab.support.tensors import check_floating, check_unit
 
@@ -97,11 +97,11 @@ class BankState(StoredState):
         """k-means of each bank (LA and CAVE: once an epoch); each process computes its share of the runs for all."""
         if not self.clusters:
             return
-        rank, count = base.world()
+        rank, count = collectives.world()
         for bank in self.stores:
             for run in range(rank, bank.labels.shape[1], count):
                 bank.labels[:, run] = kmeans(bank.rows, self.clusters, seed=seed + run)[:, 0]
-            base.share_columns(bank.labels)
+            collectives.share_columns(bank.labels)
 
 
 class MemoryBank(nn.Module):
@@ -137,7 +137,7 @@ class MemoryBank(nn.Module):
             if len(outside):
                 raise reject("indices", int(outside[0]), f"rows of the bank, 0 to {len(self.rows) - 1}")
         check_unit("embeddings", embeddings)
-        indices, embeddings = base.gather(indices), base.gather(embeddings).to(self.rows.dtype)
+        indices, embeddings = collectives.gather(indices), collectives.gather(embeddings).to(self.rows.dtype)
         moved = F.normalize(self.rows[indices] * rate + embeddings * (1 - rate), dim=1)
         self.rows.index_copy_(0, indices, moved)
 
@@ -250,7 +250,7 @@ class KeyQueue(nn.Module):
         check(keys.dim() == 2 and keys.shape[1] == dim, "keys", tuple(keys.shape), f"a tensor of shape [B, {dim}]")
         check(keys.device == self.rows.device, "keys", str(keys.device), f"a tensor on the queue's {self.rows.device}")
         check_unit("keys", keys)
-        keys = base.gather(keys).to(self.rows.dtype)
+        keys = collectives.gather(keys).to(self.rows.dtype)
         size = len(self.rows)
         slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size
         self.rows.index_copy_(0, slots[-size:], keys[-size:])
@@ -259,7 +259,7 @@ class KeyQueue(nn.Module):
 
 def local_groups(groups: int) -> int:
     """How many of ``groups`` fall to this process; one where there is but one group, whatever the processes."""
-    count = base.world()[1]
+    count = collectives.world()[1]
     if groups > 1 and groups % count:
         raise reject("shuffle_groups", groups, f"1, or a multiple of the number of processes, {count}")
     return max(1, groups // count)
@@ -277,11 +277,11 @@ def in_groups(
     own = local_groups(groups)
     if groups == 1:
         return base.in_chunks(lambda some: [encode(some)], (views,), chunks)[0]
-    rank, count = base.world()
+    rank, count = collectives.world()
     if len(views) < 2 * own:
         raise reject("shuffle_groups", groups, f"at most {len(views) // 2 * count}, half of the views of a step")
-    every = base.gather(views)
+    every = collectives.gather(views)
     order = torch.randperm(len(every), generator=generator, device=generator.device).to(views.device)
     mine = order.view(count, -1)[rank]
-    mixed = base.gather(torch.cat([encode(group) for group in every[mine].tensor_split(own)]))
+    mixed = collectives.gather(torch.cat([encode(group) for group in every[mine].tensor_split(own)]))
     return torch.empty_like(mixed).index_copy_(0, order, mixed).view(count, len(views), -1)[rank]

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Generator
+    from torch.nn import ModuleList
 
 ROW_PER_ITEM = "keys: a stored row for each item"
 FURTHER_KEYS = "keys: of further views of an item, without gradient"
@@ -43,6 +47,24 @@ class Need:
 
     offer: str  # that some part of the recipe has among its offers
     reason: str  # why the recipe cannot exist without it, with what was given; a sentence without its full stop
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the parts of a run make their state from: an encoder per stream, the recipe's views, N items in classes.
+
+    ``generator`` (CPU) draws initial weights and keys of ``dim`` d. ``k_means`` are the clusters and runs that other
+    parts ask for, (0, 0) for none. ``directions`` counts the losses of a step, which the keys decide: they see 0.
+    """
+
+    encoders: ModuleList
+    views: Any
+    items: int
+    classes: int
+    dim: int
+    generator: Generator
+    k_means: tuple[int, int] = (0, 0)
+    directions: int = 0
 
 
 class Part:

@@ -84,7 +84,7 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
     """Code and machine of a run on ``device``: the fields of :class:`Provenance` up to ``deterministic``."""
     import torch
 
-    from contrastlab.keys import world
+    from contrastlab.support import collectives
 
     device = torch.device(device)
     commit, dirty = _git()
@@ -106,7 +106,7 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name(device) if cuda else None,
         "driver": _driver() if cuda else None,
         "cuda": torch.version.cuda if cuda else None,
-        "processes": world()[1],
+        "processes": collectives.world()[1],
         "tf32_products": torch.backends.cuda.matmul.allow_tf32 if cuda else None,
         "tf32_convolutions": torch.backends.cudnn.allow_tf32 if cuda else None,
         "cudnn_benchmark": torch.backends.cudnn.benchmark if cuda else None,

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from contrastlab import data, keys, methods, tasks
+from contrastlab import data, methods, tasks
 from contrastlab.pictures.domain import modality
 from contrastlab.pictures.items import Splits, fingerprint
 from contrastlab.pictures.loading import decoders
 from contrastlab.recipe import Recipe
 from contrastlab.settings import Settings
-from contrastlab.support import files
+from contrastlab.support import collectives, files
 from contrastlab.support.errors import NotApplicableError
 from contrastlab.support.seeds import derive
 from contrastlab.tables import results
@@ -102,7 +102,9 @@ class Job:
 
     def config_hash(self, splits: tuple[Splits, Splits]) -> str:
         """Hash of what decides the number beside the seed, for data as :meth:`load` gives them."""
-        return results.whole_hash(self.setup, data_hash(*splits), self.effective_recipe.describe(), keys.world()[1])
+        return results.whole_hash(
+            self.setup, data_hash(*splits), self.effective_recipe.describe(), collectives.world()[1]
+        )
 
     def check(self, splits: tuple[Splits, Splits]) -> None:
         """Refuse data that the recipe cannot see, or the task cannot be scored on, with a ``NotApplicableError``."""

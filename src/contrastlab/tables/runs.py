@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from contrastlab import encoders, keys, methods, tasks
+from contrastlab import encoders, methods, tasks
 from contrastlab.domains.export import FILE
 from contrastlab.domains.sets import load
 from contrastlab.pictures.domain import modality
@@ -24,7 +24,7 @@ from contrastlab.pictures.items import Splits
 from contrastlab.pictures.sets import ImageSet, stack
 from contrastlab.recipe import Recipe, build, types_of
 from contrastlab.settings import Settings
-from contrastlab.support import files
+from contrastlab.support import collectives, files
 from contrastlab.support.errors import CorruptFileError, NotApplicableError, check, reject
 from contrastlab.tables import results
 from contrastlab.train import Speed, Trained, pretrain
@@ -81,7 +81,7 @@ class Run:
             "data": getattr(source, "fingerprint", source.name) if self.trained else source.channels,
             "seed": self.seed,
         }
-        _, processes = keys.world()
+        _, processes = collectives.world()
         if self.trained and processes > 1:  # each has its own views and batch-norm statistics
             decisive["processes"] = processes
         if parent is not None:

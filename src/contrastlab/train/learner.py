@@ -14,11 +14,12 @@ from torch.utils.checkpoint import checkpoint
 
 from contrastlab import keys as key
 from contrastlab.negatives import BatchRandom
-from contrastlab.objectives import Scores
+from contrastlab.objectives import Context, Scores
 from contrastlab.pictures import encoder as enc
 from contrastlab.recipe import Recipe
 from contrastlab.scores.candidates import DENSE_BYTES, Candidates, Stored, checked
 from contrastlab.settings import Settings
+from contrastlab.support import collectives
 from contrastlab.support.errors import check
 from contrastlab.support.seeds import fixed
 
@@ -38,13 +39,12 @@ class Step:
 
 
 class Learner(nn.Module):
-    """State of a method (query network, keys, NCE offsets): its ``state_dict`` has all that must survive a restart.
+    """State of a method (network and keys): its ``state_dict`` has all that must survive a restart.
 
     ``images`` is the number of pre-training images, ``classes`` that of their classes (for the supervised reference).
     There is one encoder for each stream of the views; ``None`` builds those of ``settings`` for ``image_channels``.
     """
 
-    offsets: Tensor
     _forward: key.Embed
 
     def __init__(
@@ -83,16 +83,18 @@ class Learner(nn.Module):
             generator=torch.Generator().manual_seed(seed),
             k_means=recipe.k_means,
         )
+        self.weights = recipe.views.query_weights
+        keys_module = None
         if recipe.keys is None:
-            self.network, self.keys = key.Network(encoders), key.KeyState(setup)
+            self.keys = key.KeyState(setup)
         else:  # in this order: both draw from the generator
-            self.network = recipe.keys.network(setup)
+            keys_module = recipe.keys.module(setup)
             self.keys = recipe.keys.state(setup)
+        directions = len(self.weights) * len(self.keys.directions)
+        objective_module = recipe.objective.module(replace(setup, directions=directions))
+        self.network = key.Network(encoders, recipe.keys, keys_module, objective_module)
         if settings.sync_batch_norm:
             self._synchronise()
-        self.weights = recipe.views.query_weights
-        offsets = len(self.weights) * len(self.keys.directions)
-        self.register_buffer("offsets", torch.full((offsets,), math.nan))
         self.bind(self.network)
 
     def _synchronise(self) -> None:
@@ -109,7 +111,7 @@ class Learner(nn.Module):
     def loss(
         self, views: tuple[Tensor, ...], indices: Tensor, labels: Tensor, draws: BatchRandom, step: int, total: int
     ) -> Step:
-        """Loss of one batch; changes nothing but the momentum network and, at the first batch, the NCE offsets.
+        """Loss of one batch; changes nothing but the momentum network and what the objective keeps from batch to batch.
 
         ``views`` are as ``recipe.views.make`` gives them, ``indices`` ``[B]`` the numbers of the images in the
         pre-training set. Labels ``[B]`` are read by the supervised reference only. Steps count from 0.
@@ -118,7 +120,7 @@ class Learner(nn.Module):
         if len(self.weights) > 1:  # the views of a second kind of queries lie behind the others
             streams = len(self.recipe.views.streams)
             views, second_views = views[:-streams], views[-streams:]
-        batch = key.Batch(views, indices, labels, draws.generator, self.chunks)
+        batch = key.Batch(views, indices, labels, draws.generator, self.chunks, step, total)
         directions, fresh = self.keys.ask(batch, self._forward, self.network)
         if second_views:
             directions += self._asked_again(directions, second_views)
@@ -127,9 +129,10 @@ class Learner(nn.Module):
         for i, direction in enumerate(directions):
             # float32 whatever the precision of the encoder: at τ = 0.01 a bfloat16 logit is off by half a nat
             with torch.autocast(direction.query.device.type, enabled=False):
-                rows, size = self._rows(i, direction, draws, step, total)
+                context = Context(step, total, i, self.network.objective_module)
+                rows, size = self._rows(direction, draws, context)
                 if objective.couples_queries:
-                    rows = key.gather_with_gradient(rows)
+                    rows = collectives.gather_with_gradient(rows)
                 losses.append(objective.reduce(rows))
                 terms = size + 1
         pairs: tuple[tuple[Tensor, Tensor], ...] = ()
@@ -157,29 +160,30 @@ class Learner(nn.Module):
         """Store the batch's keys, after the optimiser step."""
         self.keys.commit(indices, step.store)
 
-    def _rows(self, i: int, direction: key.Direction, draws: BatchRandom, step: int, total: int) -> tuple[Tensor, int]:
-        """What the objective gives of each query, and its number of negatives; scores are held for a chunk at a time.
+    def _rows(self, direction: key.Direction, draws: BatchRandom, context: Context) -> tuple[Tensor, int]:
+        """What the objective gives of each query, and its number of negatives.
 
-        An offset is estimated from all scores, which are then held together.
+        Scores are held for a chunk at a time, unless the objective needs them together.
         """
         objective, batch = self.recipe.objective, len(direction.query)
-        if self.chunks == 1 or objective.estimates_offset:
-            scores = self._scores(direction, draws, step, total)
-            return objective(scores, self._offset(i, scores)), scores.size
+        if self.chunks == 1 or objective.needs_whole_batch:
+            scores = self._scores(direction, draws, context)
+            return objective(scores, context), scores.size
         state, size = draws.generator.get_state(), math.ceil(batch / self.chunks)
 
         def chunk(start: int) -> tuple[Tensor, int]:
             draws.generator.set_state(state)  # each chunk draws for the whole batch and keeps its own rows
             own_draws = replace(draws, first=draws.first + start, rows=draws.rows or batch)
-            scores = self._scores(direction.rows(start, start + size), own_draws, step, total)
-            return objective(scores), scores.size
+            scores = self._scores(direction.rows(start, start + size), own_draws, context)
+            return objective(scores, context), scores.size
 
         chunks = [checkpoint(chunk, start, use_reentrant=False) for start in range(0, batch, size)]
         _, negatives = chunks[0]
         return torch.cat([rows for rows, _ in chunks]), negatives
 
-    def _scores(self, direction: key.Direction, draws: BatchRandom, step: int, total: int) -> Scores:
+    def _scores(self, direction: key.Direction, draws: BatchRandom, context: Context) -> Scores:
         negatives, positives = self.recipe.negatives, self.recipe.positives
+        step, total = context.step, context.total
         q = direction.query.float() / self.recipe.temperature
         candidates = self._candidates(q, direction, draws)
         chosen = checked(negatives, negatives.select(candidates, draws, step, total), candidates.shape)
@@ -205,15 +209,3 @@ class Learner(nn.Module):
         # by the size of the global batch, so that any number of processes goes the same way
         dense = 4 * (draws.rows or len(q)) * len(pool) <= DENSE_BYTES
         return Stored(q, pool, *about, dense)
-
-    def _offset(self, direction: int, scores: Scores) -> Tensor | None:
-        objective = self.recipe.objective
-        if not objective.estimates_offset:
-            return None
-        # decided on the device: no host synchronisation
-        with torch.no_grad():
-            every = key.gather(objective.offset(scores)[None])
-            first = torch.logsumexp(every, 0) - math.log(len(every))
-            old = self.offsets[direction]
-            self.offsets[direction] = torch.where(old.isnan(), first, old)
-        return self.offsets[direction].clone()

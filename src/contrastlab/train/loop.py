@@ -30,7 +30,7 @@ from contrastlab.pictures.representations import own_class_share
 from contrastlab.pictures.task import Log as Log
 from contrastlab.recipe import Recipe
 from contrastlab.settings import Settings
-from contrastlab.support import host
+from contrastlab.support import collectives, host
 from contrastlab.support.errors import NotApplicableError, check
 from contrastlab.support.seeds import derive, fixed, generator
 from contrastlab.train import checkpoint
@@ -117,7 +117,7 @@ def pretrain(
     kind = modality(images)
     fabric = fabric or cpu_fabric(settings.precision)
     fabric.launch()
-    rank, world = keys.world()
+    rank, world = collectives.world()
     log = log or (lambda line: print(line, flush=True) if rank == 0 else None)
     _check_batch(settings, world)
     order = subset_order(images.labels, settings.train_images, seed=0)
@@ -253,7 +253,7 @@ class _Loop:
             return stop
         if not self.progress.is_read(self.device):
             return False
-        return bool(keys.gather(torch.tensor([stop], device=self.device)).any())
+        return bool(collectives.gather(torch.tensor([stop], device=self.device)).any())
 
     def begin_epoch(self) -> None:
         """Set the clocks of an epoch, and cluster the keys between epochs."""
@@ -346,7 +346,7 @@ class _Loop:
         """Add the row of an epoch to the history."""
         course, progress = self.course, self.progress
         check_finite(course, progress)
-        total, count = keys.gather(progress.sums[None]).sum(0).tolist()
+        total, count = collectives.gather(progress.sums[None]).sum(0).tolist()
         progress.sums.zero_()
         progress.epoch += 1
         row = {
@@ -376,7 +376,7 @@ class _Loop:
         # by the first process: each has batch-norm statistics of its own, and the learning rate may depend on it
         with decoders(self.speed.workers * self.course.world):
             values = self.neighbours() if self.course.rank == 0 else (0.0, 0.0, 0.0)
-        seen = keys.gather(torch.tensor([values], dtype=torch.float64, device=self.device))
+        seen = collectives.gather(torch.tensor([values], dtype=torch.float64, device=self.device))
         return dict(zip(("nn1", "own_class", "own_class_10"), seen[0].tolist(), strict=True))
 
     def neighbours(self) -> tuple[float, float, float]:

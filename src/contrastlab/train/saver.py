@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from contrastlab import keys
 from contrastlab.pictures.task import Log
-from contrastlab.support.errors import ArgumentError, DeviceError
+from contrastlab.support import collectives
+from contrastlab.support.errors import ArgumentError, CorruptFileError, DeviceError
 from contrastlab.train import checkpoint
 from contrastlab.train.learner import Learner
 from contrastlab.train.progress import Course, Progress, check_finite
@@ -78,7 +78,7 @@ class Saver:
         """Go on from the checkpoint, if there is one."""
         course, progress, file = self.course, self.progress, self.course.checkpoint
         there = file is not None and file.exists()
-        seen = keys.gather(torch.tensor([there], device=course.device)).tolist()
+        seen = collectives.gather(torch.tensor([there], device=course.device)).tolist()
         if len(set(seen)) > 1:
             raise DeviceError(f"{file}: only some processes see this checkpoint; all need the same folder")
         if file is None or not seen[0]:
@@ -90,7 +90,11 @@ class Saver:
         if other:
             held = f"folder={str(file.parent)!r} holds a run with other settings ({other})"
             raise ArgumentError(f"{held}; choose another folder, or resume=False")
-        self.learner.load_state_dict(state["learner"])
+        try:
+            self.learner.load_state_dict(state["learner"])
+        except RuntimeError as error:
+            reason = f"checkpoint {file} is of another version of contrastlab: {error}"
+            raise CorruptFileError(f"{reason}; delete it to start anew, or pass resume=False") from error
         checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
         progress.sums.copy_(state["sums"])
         for name in SAVED:

@@ -54,9 +54,14 @@ def _cpu_has_bf16() -> bool:
 def optimiser(settings: Settings, parameters: Iterable[nn.Parameter], *, fused: bool = False) -> torch.optim.Optimizer:
     """SGD with momentum, Adam (weight decay added to the gradient) or AdamW (weights decayed apart from it).
 
-    Parameters without gradient, such as a fixed patch projection, are left out; ``fused`` takes a step in one kernel.
+    Parameters without gradient, such as a fixed patch projection, are left out; those without dimensions, such as a
+    learnt temperature, are in a group of their own without weight decay. ``fused`` takes a step in one kernel.
     """
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    every = [parameter for parameter in parameters if parameter.requires_grad]
+    trained: list[Any] = [{"params": [parameter for parameter in every if parameter.dim()]}]
+    scalars = [parameter for parameter in every if not parameter.dim()]
+    if scalars:
+        trained.append({"params": scalars, "weight_decay": 0.0})
     own = settings.optimiser
     options: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay, "fused": fused}
     if own.name == "sgd":

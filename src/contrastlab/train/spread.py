@@ -7,9 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from contrastlab import keys
 from contrastlab.pictures.task import Log
-from contrastlab.support import host
+from contrastlab.support import collectives, host
 from contrastlab.train.progress import Course, Progress, check_finite
 
 QUERIES = 1024
@@ -72,7 +71,7 @@ class Watch:
         most = math.ceil(QUERIES / course.world)
         directions = []
         for query, positive in progress.pairs:
-            queries, positives = keys.gather(query[:most]), keys.gather(positive[:most])
+            queries, positives = collectives.gather(query[:most]), collectives.gather(positive[:most])
             directions.append(spread(queries, positives, spectrum=self.takes_spectrum))
         worst = {"alignment": math.fsum(values["alignment"] for values in directions) / len(directions)}
         ranks = [values["effective_rank"] for values in directions if "effective_rank" in values]

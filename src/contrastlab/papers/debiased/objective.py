@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from contrastlab.objectives import Objective, Scores, row_logsumexp
+from contrastlab.objectives import ALONE, Context, Objective, Scores, row_logsumexp
 from contrastlab.scores import choices
 from contrastlab.scores.choices import Choices, Need
 from contrastlab.support.errors import check, is_number
@@ -35,7 +35,7 @@ class Debiased(Objective):
         reason = f"{self!r} corrects by one positive key; given: positives={given.positives!r}"
         yield Need(choices.ONE_POSITIVE, reason)
 
-    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         scores.require_pairs("Debiased")
         scores.require_one_positive("Debiased")
         lowest = -scores.require_highest("Debiased")
