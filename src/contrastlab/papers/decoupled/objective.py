@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from contrastlab.objectives import Objective, Scores, row_logsumexp
+from contrastlab.objectives import ALONE, Context, Objective, Scores, row_logsumexp
 from contrastlab.scores import choices
 from contrastlab.scores.choices import Choices, Need
 from contrastlab.scores.logits import ABSENT
@@ -38,7 +38,7 @@ class DecoupledWeighted(Objective):
         reason = f"{self!r} weighs one positive key; given: positives={given.positives!r}"
         yield Need(choices.ONE_POSITIVE, reason)
 
-    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         """``[B, 4]`` for :meth:`reduce`: positive logit, its cosine, logsumexp over negatives, 1 if there are any."""
         scores.require_pairs("DecoupledWeighted")
         scores.require_one_positive("DecoupledWeighted")
