@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from contrastlab.objectives import Objective, Scores, row_logsumexp
+from contrastlab.objectives import ALONE, Context, Objective, Scores, row_logsumexp
 from contrastlab.scores import choices
 from contrastlab.scores.choices import Choices, Need
 from contrastlab.support.errors import check, is_number, reject
@@ -45,7 +45,7 @@ class RINCE(Objective):
             accepted = f"at least {self.q / _MOST:.4g} with {self!r}: its loss grows like exp(q/τ)"
             raise reject("temperature", temperature, accepted)
 
-    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         scores.require_pairs("RINCE")
         scores.require_one_positive("RINCE")
         log_denominator = math.log(self.density) + torch.logaddexp(scores.own, row_logsumexp(scores.negatives))
