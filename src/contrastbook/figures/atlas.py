@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
+from contrastbook.figures.base import BLUE, subplots
 from contrastlab import data, methods, papers
 from contrastlab.papers import TablePlan
 from contrastlab.support import escape
@@ -32,6 +38,63 @@ def grid(paper: str | None = None) -> pd.DataFrame:
         parts = {choice: "–" if part is None else type(part).__name__ for choice, part in r.choices().items()}
         rows.append({"method": r.name, "label": r.label, "data": modalities(r.name), **parts, "τ": r.temperature})
     return pd.DataFrame(rows).set_index("method")
+
+
+LEAST, PER_METHOD, GAP = 2.4, 0.14, 0.5
+"""Of a box of :func:`flow`: its height where no method has the part, what each method adds, the space below it."""
+
+
+def _boxes(parts: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Part to the middle and the height of its box, the most frequent part first, the column about 0."""
+    heights = {part: LEAST + PER_METHOD * count for part, count in Counter(parts).most_common()}
+    top = (sum(heights.values()) + GAP * (len(heights) - 1)) / 2
+    places = {}
+    for part, height in heights.items():
+        places[part] = (top - height / 2, height)
+        top -= height + GAP
+    return places
+
+
+def _ribbon(axes: Any, column: int, start: float, end: float, width: float, **look: Any) -> None:
+    """A band of equal height from the right of one column's boxes to the left of the next one's."""
+    along = np.linspace(0, 1, 40)
+    middle = start + (end - start) * (3 * along**2 - 2 * along**3)
+    axes.fill_between(column + 0.4 + 0.2 * along, middle - width / 2, middle + width / 2, linewidth=0, **look)
+
+
+def flow(method: str = "ring/iring") -> Figure:
+    """All methods as one flow through the five choices: a box for each part, with how many methods have it.
+
+    A band joins two parts of neighbouring choices; its width is the number of methods that have both. ``method`` is
+    drawn on top, as one path.
+    """
+    methods.get(method)  # an unknown one is refused
+    shown = {
+        name: [type(part).__name__ if part is not None else "none" for part in methods.get(name).choices().values()]
+        for name in methods.names()
+    }
+    choices = list(methods.get(method).choices())
+    figure, axes = subplots(size=(8, 5.2))
+    columns = [_boxes([parts[k] for parts in shown.values()]) for k in range(len(choices))]
+    for k, places in enumerate(columns):
+        counts = Counter(parts[k] for parts in shown.values())
+        for part, (middle, height) in places.items():
+            chosen = part == shown[method][k]
+            axes.barh(middle, 0.8, height, left=k - 0.4, color="#CFE3F2" if chosen else "0.93", edgecolor="0.35")
+            axes.text(k, middle, f"{part} {counts[part]}", ha="center", va="center", fontsize=9, color="black")
+    for k, (left, right) in enumerate(pairwise(columns)):
+        for (a, b), count in Counter((parts[k], parts[k + 1]) for parts in shown.values()).items():
+            _ribbon(axes, k, left[a][0], right[b][0], PER_METHOD * count, color="0.72", alpha=0.6)
+        a, b = shown[method][k : k + 2]
+        _ribbon(axes, k, left[a][0], right[b][0], 0.45, color=BLUE)
+    axes.set_xticks(range(len(choices)), choices, fontsize=11, fontweight="bold")
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.set_yticks([])
+    axes.set(xlim=(-0.45, len(choices) - 0.55))
+    axes.spines[:].set_visible(False)
+    figure.set_label(f"Flow of {len(shown)} methods through {len(choices)} choices; blue: {method}.")
+    return figure
 
 
 def anchor(method: str) -> str:
