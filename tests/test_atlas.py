@@ -73,3 +73,23 @@ def test_numbers_are_those_of_the_method() -> None:
     (line,) = frame.query("table == 'ring Table 1' and profile == 'pilot' and measured.notna()").to_dict("records")
     assert line["measured"] == pytest.approx(sum(mine) / len(mine))
     assert line["seeds"] == len(mine)
+
+
+def test_the_flow_names_every_part_once_with_the_methods_that_have_it() -> None:
+    figure = atlas.flow("ring/iring")
+    (axes,) = figure.axes
+    shown = {name: methods.get(name).choices() for name in methods.names()}
+    choices = [tick.get_text() for tick in axes.get_xticklabels()]
+    assert choices == list(shown["ring/iring"])
+    for column, choice in enumerate(choices):
+        words = [text.get_text().split() for text in axes.texts if text.get_position()[0] == column]
+        counts = {part: int(count) for part, count in words}
+        assert sum(counts.values()) == len(shown)
+        assert len(counts) == len(words)
+        for part, count in counts.items():
+            assert count == sum(type(each[choice]).__name__ == part for each in shown.values() if each[choice]) or (
+                part == "none" and count == sum(each[choice] is None for each in shown.values())
+            )
+    boxes = sorted((patch.get_x(), patch.get_y(), patch.get_height()) for patch in axes.patches)
+    for (x, y, height), (next_x, next_y, _) in pairwise(boxes):
+        assert next_x > x or next_y > y + height  # no box covers another
