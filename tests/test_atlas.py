@@ -1,5 +1,6 @@
 """The atlas shows every method, with the numbers of its own rows only."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
