@@ -409,12 +409,12 @@ def test_views_from_outside_are_a_part_as_any_other(pictures, tiny) -> None:
 def test_a_part_from_outside_is_another_run_once_its_code_is_another(tmp_path, monkeypatch) -> None:
     """The hashes of a run and of a result have the source of what this package cannot know."""
     code = "from dataclasses import dataclass\nfrom contrastlab import negatives\n\n@dataclass(frozen=True)\n"
-    code += "class OddPart(negatives.Every):\n    def select(self, *given, **named):\n        return None  # {}\n"
+    code += "class OddPart(negatives.Every):\n    def select(self, *given, **named):\n        return {}\n"
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "odd_part", raising=False)
     seen, setups = [], []
-    for comment in ("first", "edited later", "first"):
-        (tmp_path / "odd_part.py").write_text(code.format(comment))
+    for returned in ("None", "given[0]", "(None)  # as at first"):
+        (tmp_path / "odd_part.py").write_text(code.format(returned))
         module = importlib.reload(importlib.import_module("odd_part"))
         recipe = replace(methods.get("ring/ir"), negatives=module.OddPart())
         seen.append(recipe.identity()["code"])

@@ -6,8 +6,10 @@ price: the default of a field must never change, because it is what stored descr
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
+import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any
@@ -58,12 +60,15 @@ def plain(value: Any) -> Any:
 
 
 def foreign_code(part: Any) -> str:
-    """16 hexadecimal digits over the source of a part that is defined outside this package; empty for one of ours."""
+    """16 hexadecimal digits over the code of a part that is defined outside this package; empty for one of ours.
+
+    Comments and line breaks do not count.
+    """
     kind = type(part)
     if part is None or kind.__module__.startswith("contrastlab."):
         return ""
     try:
-        text = inspect.getsource(kind)
+        text = ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(kind))))
     except (OSError, TypeError):  # typed at a prompt: what its methods are compiled to
         codes = (value.__code__ for value in vars(kind).values() if inspect.isfunction(value))
         simple = (int, float, str, bytes, bool, type(None))

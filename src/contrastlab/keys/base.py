@@ -173,6 +173,7 @@ class Keys(Part):
     """Base of the kinds of keys."""
 
     reads_labels: ClassVar[bool] = False  #: whether the classes of all items must be known
+    shuffle_groups: int = 1  #: of a batch, each with batch-norm statistics of its own
     views_reason: ClassVar[str] = ""  #: why :meth:`views_needed` is what it is, in brackets, for a refusal
     bounds_information = True  # the keys are samples of views
 

@@ -98,7 +98,7 @@ class Learner(nn.Module):
         self.bind(self.network)
 
     def _synchronise(self) -> None:
-        groups, chunks = getattr(self.recipe.keys, "shuffle_groups", 1), self.chunks
+        groups, chunks = self.network.keys.shuffle_groups, self.chunks
         check(groups == 1, "sync_batch_norm", True, f"False with shuffle_groups={groups}: groups are to be apart")
         check(chunks == 1, "sync_batch_norm", True, f"False with accumulate={chunks}: batch-norm sees a chunk")
         key.synchronise(self)
@@ -148,12 +148,11 @@ class Learner(nn.Module):
         return torch.stack(weighted).sum() * len(self.recipe.views.pairs)
 
     def _asked_again(self, directions: list[key.Direction], views: tuple[Tensor, ...]) -> list[key.Direction]:
-        """The same keys, contrasted with a second kind of queries, one of each stream."""
+        """The same keys, contrasted with a second kind of queries: those of the stream that the keys are of."""
         queries = self.keys.queries(self._forward, views)
         again = []
-        for direction, (q, k) in zip(directions, self.keys.directions, strict=True):
-            stream = self.recipe.views.key_stream(q % len(views), k % len(views))
-            again.append(replace(direction, query=queries[stream]))
+        for direction, (_, key_stream) in zip(directions, self.keys.directions, strict=True):
+            again.append(replace(direction, query=queries[key_stream % len(views)]))
         return again
 
     def commit(self, indices: Tensor, step: Step) -> None:

@@ -70,10 +70,6 @@ class Views(Part):
         """Factors on the losses of the kinds of queries; those of a second kind lie behind the others."""
         return (1.0,)
 
-    def key_stream(self, query: int, key: int) -> int:
-        """The stream whose second queries are contrasted with the keys of ``key``, where ``query``'s first ones are."""
-        return key
-
     def window(self, size: int) -> int | None:
         """Side of the square of the picture that views of ``size`` pixels are cut from; ``None``: crops are drawn."""
         return None

@@ -191,8 +191,9 @@ class Jigsaw(Views):
 
     A further crop of the item, without changes of colour, is cut into 3x3 cells, and a random patch from each. The
     encoder sees the patches one by one; a head of its own turns their concatenation into one embedding, a second query
-    against the keys of whole views. The loss is ``(1 - weight) * L + weight * J``: L of the views, J of the patches.
-    Sizes are those of the released code at 224 px (cells of 85, patches of 64), in proportion to the view.
+    against the keys of whole views of its own stream. The loss is ``(1 - weight) * L + weight * J``: L of the views, J
+    of the patches. Sizes are those of the released code at 224 px (cells of 85, patches of 64), in proportion to the
+    view.
 
     Sources: Misra and van der Maaten 2020; CMC, appendix D.4, and its authors' later code.
 
@@ -200,15 +201,12 @@ class Jigsaw(Views):
         space: colour space of a :class:`Split` into two streams; ``None`` is one stream of RGB.
         count: views of each item beside the patches.
         weight: β of the patches, between 0 and 1.
-        against: the stream whose keys the patches are contrasted with: their ``"own"``, as the released code has it,
-            or the ``"other"`` one, as its argument names say.
         scaling: see :class:`Split`.
     """
 
     space: str | None = None
     count: int = 1
     weight: float = 0.5
-    against: Literal["own", "other"] = "own"
     scaling: Literal["range", "released"] = "range"
 
     pieces = GRID * GRID
@@ -218,7 +216,6 @@ class Jigsaw(Views):
         _ = self._base
         if not (errors.is_number(self.weight) and 0 < self.weight < 1):
             raise errors.reject("weight", self.weight, "a number between 0 and 1")
-        errors.check_choice("against", self.against, ("own", "other"))
 
     @property
     def _base(self) -> Augmented | Split:
@@ -235,9 +232,6 @@ class Jigsaw(Views):
     @property
     def query_weights(self) -> tuple[float, float]:
         return 1 - self.weight, self.weight
-
-    def key_stream(self, query: int, key: int) -> int:
-        return key if self.against == "own" else query
 
     def single(self) -> Views:
         return self._base.single()
