@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import plotly.graph_objects as go
 import torch
@@ -10,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrastbook.checks import require_positive
-from contrastbook.figures.base import COLOURS, chart, subplots
+from contrastbook.figures.base import COLOURS, chart, dots, subplots
+from contrastbook.studies import word_views
 from contrastlab.domains.speech.augmentation import LogMel, draw_mask, mel_matrix
 from contrastlab.scores import divergences
 from contrastlab.support import escape
@@ -51,6 +54,25 @@ def spectrograms(views: list[Tensor], titles: list[str]) -> Figure:
     panels[0][0].set_ylabel("mel band (low to high)")
     figure.colorbar(shown, ax=list(panels[0]), label="decibels")
     return figure
+
+
+def words_alike(step: int, trained: Sequence[word_views.Trained]) -> go.Figure:
+    """How near the two words of each pair of synonyms are after so many steps, a row for each of two views."""
+    pairs, scores, rows = word_views.synonyms(), [], []
+    height = 0.3 * np.sin(2.4 * np.arange(len(pairs)))  # apart, so that each dot is seen
+    for at, (one, colour, symbol) in enumerate(
+        zip(trained, ("negative", "positive"), ("circle", "diamond"), strict=True)
+    ):
+        row = dots(one.view, one.cosines(step)[0].numpy(), at + height, colour, symbol, 9)
+        rows.append(row.update(text=[" and ".join(pair) for pair in pairs], hoverinfo="text+x"))
+        scores.append(f"{one.view} {one.similarity(step):.0f}")
+    return chart(
+        f"After {step} steps, order by meaning (Spearman × 100): {', '.join(scores)}",
+        "cosine of two words that mean the same", "",
+        *rows,
+        xaxis_range=[-0.65, 1.05],
+        yaxis={"range": [-0.6, 1.6], "tickvals": [0, 1], "ticktext": names},
+    )  # fmt: skip
 
 
 def crossing(weight: float, spread: float) -> float:

@@ -70,6 +70,13 @@ def pairs(count: int, seed: int) -> list[tuple[str, str, float]]:
     return out
 
 
+def wordings(count: int, seed: int) -> list[tuple[str, str]]:
+    """Pairs that say one random meaning twice, each time in words and in an order drawn anew."""
+    rng = _generator(count, seed)
+    meanings = [_meaning(rng) for _ in range(count)]
+    return [(say(meaning, rng), say(meaning, rng)) for meaning in meanings]
+
+
 def load(request: Request) -> Splits:
     """The splits of ``grammar``, sentences alone, or of ``grammar_pairs``."""
     name = request.name

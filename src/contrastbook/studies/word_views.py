@@ -1,0 +1,112 @@
+"""Word vectors that learn from two views of a sentence: words left out of it, or another wording of its meaning.
+
+A sentence is the sum of the vectors of its words. The sentences are those of :mod:`contrastbook.made.grammar`, whose
+pairs have exact scores of similarity, so what a view teaches can be counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from contrastbook.made import grammar
+from contrastlab import data, objectives, tasks
+from contrastlab.support.errors import check_choice
+
+View = Literal["words left out", "another wording"]
+VIEWS: tuple[View, ...] = ("words left out", "another wording")
+LEFT_OUT = 0.1
+"""How likely a view leaves out a word."""
+_ARTICLES = {"a", "an", "the"}
+
+
+def _split(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+@cache
+def vocabulary() -> tuple[str, ...]:
+    """All words of the grammar, in alphabetical order."""
+    fillers = [filler for _, each in grammar.SLOTS.values() for filler in each]
+    return tuple(sorted({word for filler in fillers for text in filler for word in _split(text)}))
+
+
+@cache
+def synonyms() -> tuple[tuple[str, str], ...]:
+    """Pairs of words that say the same in the grammar, such as ``("boy", "lad")``."""
+    pairs = []
+    for _, fillers in grammar.SLOTS.values():
+        for first, second in fillers:
+            words, others = set(_split(first)) - _ARTICLES, set(_split(second)) - _ARTICLES
+            if len(words - others) == len(others - words) == 1:  # not "slowly" and "without haste"
+                pairs.append(((words - others).pop(), (others - words).pop()))
+    return tuple(pairs)
+
+
+def bags(sentences: Sequence[str]) -> Tensor:
+    """1 where a sentence has a word of :func:`vocabulary`: ``[S, W]``."""
+    number = {word: k for k, word in enumerate(vocabulary())}
+    out = torch.zeros(len(sentences), len(number))
+    for row, sentence in enumerate(sentences):
+        out[row, [number[word] for word in _split(sentence)]] = 1
+    return out
+
+
+@dataclass(frozen=True)
+class Trained:
+    """``vectors``: step to the vectors of all words after so many steps, ``[W, d]``."""
+
+    view: View
+    vectors: Mapping[int, Tensor]
+
+    def similarity(self, step: int) -> float:
+        """Spearman × 100 of cosines of sentences and their true scores, on the grammar's test pairs."""
+        pairs = data.load("grammar_pairs").test
+        first, second = (bags(list(texts)) @ self.vectors[step] for texts in (pairs.first, pairs.second))
+        return tasks.spearman(F.cosine_similarity(first, second), pairs.scores.numpy())
+
+    def cosines(self, step: int) -> tuple[Tensor, Tensor]:
+        """Cosines of the pairs of :func:`synonyms`, and of all other pairs of their words."""
+        number = {word: k for k, word in enumerate(vocabulary())}
+        rows = F.normalize(self.vectors[step], dim=1)
+        first, second = ([number[pair[side]] for pair in synonyms()] for side in (0, 1))
+        table = rows[first] @ rows[second].T
+        same = torch.eye(len(table), dtype=torch.bool)
+        return table[same], table[~same]
+
+
+def train(view: View, seed: int, *, steps: Sequence[int] = (0, 200), sentences: int = 2000) -> Trained:
+    """Train word vectors by InfoNCE: 128 sentences of a step are each other's negatives, at temperature 0.1.
+
+    ``steps``: after how many steps the vectors are kept, ascending.
+    """
+    check_choice("view", view, VIEWS)
+    draws = torch.Generator().manual_seed(seed)
+    both = torch.stack([bags(texts) for texts in zip(*grammar.wordings(sentences, seed), strict=True)])
+    vectors = torch.randn(len(vocabulary()), 64, generator=draws).requires_grad_()
+    optimiser = torch.optim.Adam([vectors], lr=0.02)
+    kept = {}
+    for step in range(max(steps) + 1):
+        if step in steps:
+            kept[step] = vectors.detach().clone()
+        chosen = torch.randperm(sentences, generator=draws)[:128]
+        if view == "another wording":
+            first, second = both[:, chosen]
+        else:
+            stays = torch.rand(2, 128, len(vocabulary()), generator=draws) >= LEFT_OUT
+            first, second = both[0, chosen] * stays
+        queries, keys = (F.normalize(bag @ vectors, dim=1) for bag in (first, second))
+        logits = queries @ keys.T / 0.1
+        others = logits.masked_fill(torch.eye(128, dtype=torch.bool), -1e30)
+        loss = objectives.InfoNCE()(objectives.Scores(logits.diagonal(), others)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return Trained(view, kept)
