@@ -59,6 +59,7 @@ def spectrograms(views: list[Tensor], titles: list[str]) -> Figure:
 def words_alike(step: int, trained: Sequence[word_views.Trained]) -> go.Figure:
     """How near the two words of each pair of synonyms are after so many steps, a row for each of two views."""
     pairs, scores, rows = word_views.synonyms(), [], []
+    names = [one.view.replace(" ", "<br>", 1) for one in trained]
     height = 0.3 * np.sin(2.4 * np.arange(len(pairs)))  # apart, so that each dot is seen
     for at, (one, colour, symbol) in enumerate(
         zip(trained, ("negative", "positive"), ("circle", "diamond"), strict=True)
