@@ -19,6 +19,7 @@ from contrastlab.pictures import foreign_networks as foreign
 from contrastlab.pictures.augmentations import augmentation
 from contrastlab.pictures.items import fingerprint
 from contrastlab.settings import LinearProbe, Settings
+from contrastlab.support import files
 from contrastlab.support.errors import (
     ArgumentError,
     CorruptFileError,
@@ -230,7 +231,7 @@ def test_timm_makes_an_exported_encoder_again(arch, trained, tmp_path) -> None:
         (
             lambda: exchange.export(run.folder, "keras"),
             ArgumentError,
-            "to='keras': accepted is timm or torchvision or hub",
+            "to='keras': accepted is timm or torchvision or torch or hub",
         ),
     )
 
@@ -249,6 +250,23 @@ def test_a_hub_folder_is_whole_and_its_card_has_equation_data_and_numbers(traine
         (lambda: exchange.export(run.folder, "timm", tmp_path / "x"), NotApplicableError, "2 encoders and timm takes"),
         (lambda: exchange.export(single.folder, "torchvision", tmp_path / "x"), NotApplicableError, "stem=cifar"),
     )
+
+
+@pytest.mark.parametrize("row", ["ring/ir", "ring/cmc"])
+def test_a_plain_state_dict_holds_all_streams_and_heads(row, trained, tmp_path) -> None:
+    run = trained(row)
+    folder = exchange.export(run.folder, "torch", tmp_path / "out")
+    state = torch.load(folder / exchange.STATE_DICT, weights_only=True)
+    stored, _ = files.read_tensors(run.folder / "encoder.safetensors")
+    assert state.keys() == stored.keys()
+    assert all(torch.equal(value, stored[name]) for name, value in state.items())
+    heads = [name for name in state if "head." in name]
+    card = (folder / "README.md").read_text()
+    assert "torch.load('model.pth', weights_only=True)" in card
+    said = card.partition("those of a head begin with ")[2].partition("\n")[0].split(" or ")
+    assert len(said) == len(run.encoders())
+    assert all(name.startswith(tuple(said)) for name in heads)
+    assert not (folder / exchange.FILE).exists()
 
 
 def own_names(seed: int, **changes: Tensor) -> dict[str, Tensor]:

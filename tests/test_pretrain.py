@@ -32,6 +32,7 @@ from contrastlab.support.errors import (
     NotApplicableError,
     StorageError,
 )
+from contrastlab.tables import pool
 from contrastlab.train import Speed, Trained, checkpoint, journal, loop, pretrain, progress, signals
 from contrastlab.train.journal import bottleneck
 from contrastlab.train.learner import Learner, Step
@@ -140,7 +141,11 @@ def test_ctrl_c_leaves_a_run_that_is_refused_to_others_and_resumed(pictures, tin
     other = tiny.override(test_images=7, linear={"l2": 0.5}, boxes={"lr": 0.005})
     lines: list[str] = []
     again = pretrain(replace(recipe, name="cmc/moco"), other, images, folder=tmp_path, log=lines.append)
-    assert any("resume at epoch 1, step 4" in line for line in lines)
+    assert any("goes on from its checkpoint: epoch 1, step 4" in line for line in lines)
+    # a worker's line of progress is written over by the next one; that a run was resumed stays to be read
+    (resumed_line,) = (line for line in lines if "checkpoint" in line)
+    assert not pool._moves_on(resumed_line)
+    assert all(pool._moves_on(line) for line in lines if " loss " in line)
     same(again, pretrain(recipe, tiny, images, log=quiet))
 
 

@@ -71,6 +71,11 @@ def test_paper_profile_has_published_measured_and_difference_and_counts_agreemen
     assert frame.loc["IR", "measured (paper)"] == pytest.approx(244 / 3)
     assert frame.loc["IR", "measured − published"] == pytest.approx(244 / 3 - 81.2)
     assert frame.loc["IR", "seeds (paper)"] == 3
+    assert frame.loc["IR", "by seed (paper)"] == "0:80.0 1:81.0 2:83.0"
+    # the paired difference: 83.0 - 80.0, 83.5 - 81.0, 86.0 - 83.0
+    gain = frame.loc["IRing − IR"]
+    assert (gain["kind"], gain["by seed (paper)"]) == ("difference", "0:3.0 1:2.5 2:3.0")
+    assert gain["measured (paper)"] == pytest.approx(8.5 / 3)
     assert table.banner == ""
     assert "− published" in table.texts
     assert any("no uncertainty" in line for line in table.legend)

@@ -284,7 +284,7 @@ def _score(args: argparse.Namespace) -> None:
 
 def _export_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("run", type=Path, help="its folder, as contrastlab encoders lists it")
-    command.add_argument("--to", required=True, help="timm, torchvision or hub-folder (all streams, with their heads)")
+    command.add_argument("--to", required=True, help="timm, torchvision, torch (a plain state dict) or hub-folder")
     command.add_argument("--out", type=Path, help="new folder; default: here, by the run's name")
 
 
@@ -299,6 +299,7 @@ def _export(args: argparse.Namespace) -> None:
 
 def _doctor_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--data", action="store_true", help="read every data set, which can take minutes")
+    command.add_argument("--folder", help="list every picture, sound and row of parquet below it that cannot be read")
     command.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
     command.add_argument("--json", action="store_true", help="print JSON, a field for each line")
     _data_root(command)
@@ -307,6 +308,10 @@ def _doctor_options(command: argparse.ArgumentParser) -> None:
 def _doctor(args: argparse.Namespace) -> None:
     from contrastlab.support import doctor
 
+    if args.folder is not None:
+        for line in doctor.unreadable(args.folder):
+            print(line, flush=True)
+        return
     if args.json:
         facts = dict(doctor.facts(args.out, args.data_root, read_data=args.data))
         print(json.dumps(facts, indent=1, ensure_ascii=False))
@@ -476,6 +481,11 @@ def _run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--strategy", default="auto", help="of several devices: auto or ddp")
     command.add_argument("--max-minutes", type=float, help="stop in good order after this time; run again to continue")
     command.add_argument("--fresh", action="store_true", help="ignore stored results, encoders and checkpoints")
+    command.add_argument(
+        "--skip-unreadable",
+        action="store_true",
+        help="of pictures and sounds of yours leave out what cannot be read",
+    )
     command.add_argument("--no-references", action="store_true", help="leave out the random and supervised rows")
     command.add_argument("--picture", type=Path, help="also write the figure to this file (png, svg, pdf)")
     _speed_options(command.add_argument_group("speed", "switches that change how long it takes and no number"))
@@ -545,6 +555,7 @@ def _run(args: argparse.Namespace) -> None:
         resume=not args.fresh,
         max_minutes=args.max_minutes,
         speed=_speed(args),
+        skip_unreadable=args.skip_unreadable,
     )
     if tables.first_process():
         print(repr(done))

@@ -5,13 +5,13 @@
 torch.Size([1438, 1, 8, 8])
 """
 
-from contrastlab.domains.sets import OWN, PUBLISHED, SOURCES, Request, Source, load, modality_of, names
+from contrastlab.domains.sets import OWN, PUBLISHED, SOURCES, Request, Source, check_files, load, modality_of, names
 from contrastlab.pictures.items import Splits
 from contrastlab.pictures.limits import data_root
 from contrastlab.pictures.readers import pictures_in
 from contrastlab.pictures.sets import ImageSet, StreamedImages
 
 __all__ = [
-    "OWN", "PUBLISHED", "SOURCES", "ImageSet", "Request", "Source", "Splits", "StreamedImages", "data_root", "load",
-    "modality_of", "names", "pictures_in",
+    "OWN", "PUBLISHED", "SOURCES", "ImageSet", "Request", "Source", "Splits", "StreamedImages", "check_files",
+    "data_root", "load", "modality_of", "names", "pictures_in",
 ]  # fmt: skip

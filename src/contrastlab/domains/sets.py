@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
+from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
@@ -15,7 +16,7 @@ import contrastlab.support.lab  # noqa: F401
 
 from contrastlab import domains
 from contrastlab.pictures.items import Splits
-from contrastlab.pictures.limits import NO_UTF8, data_root
+from contrastlab.pictures.limits import NO_UTF8, data_root, own_path
 from contrastlab.pictures.readers import TORCHVISION, load_digits, load_published
 from contrastlab.support import errors
 
@@ -30,6 +31,7 @@ class Request:
     n_train: int | None
     n_test: int | None
     seed: int
+    skip_unreadable: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,13 @@ SOURCES: Mapping[str, Source] = MappingProxyType(_package_sources())
 def _own(modality: str, reader: str) -> Source:
     def read(request: Request) -> Splits:
         location = request.name.partition(":")[2]
-        return resolve_name(reader)(request.name, location)
+        load_own = resolve_name(reader)
+        if not request.skip_unreadable:
+            return load_own(request.name, location)
+        accepted = f"False with {request.name.partition(':')[0]}:, whose items are not files of their own"
+        can_skip = "skip_unreadable" in signature(load_own).parameters
+        errors.check(can_skip, "skip_unreadable", True, accepted)
+        return load_own(request.name, location, skip_unreadable=True)
 
     return Source(modality, read)
 
@@ -153,6 +161,7 @@ def load(
     n_train: int | None = None,
     n_test: int | None = None,
     seed: int = 0,
+    skip_unreadable: bool = False,
 ) -> Splits:
     """Loads a data set by name, one of :func:`names`.
 
@@ -169,6 +178,7 @@ def load(
         n_train: items in ``pretrain``, and at most so many in ``train``; None is all. Generated sets have any number.
         n_test: items in ``test``; None is all.
         seed: of the random subset, and of the generated sets. It does not change a held-out split.
+        skip_unreadable: leave out what cannot be decoded of a user's own pictures and sounds; the note counts it.
 
     Returns:
         The splits; ``pretrain`` and ``train`` are one object unless some items are unlabelled. Published sets are kept
@@ -187,8 +197,20 @@ def load(
     source = _source(name)
     if source is None:
         raise _unknown_set(name)
-    request = Request(name, data_root(root), download, n_train, n_test, seed)
+    errors.check_flag("skip_unreadable", skip_unreadable)
+    is_own = name.partition(":")[0] in OWN
+    errors.check(is_own or not skip_unreadable, "skip_unreadable", True, f"False with {name}, which is nobody's own")
+    request = Request(name, data_root(root), download, n_train, n_test, seed, skip_unreadable)
     return _read(source, request).limited(n_train, n_test, seed)
+
+
+def check_files(folder: str | Path) -> Iterator[tuple[str, str]]:
+    """Each picture, sound and row of a parquet file below a folder, and why it cannot be read; empty where it can."""
+    place = own_path("folder", folder)
+    errors.check(place.is_dir(), "folder", str(place), "a folder")
+    for domain in domains.rows():
+        for check in domain.checks:
+            yield from resolve_name(check)(place)
 
 
 def _check_size(argument: str, size: int | None) -> None:

@@ -52,6 +52,8 @@ class Domain:
     """Kind of a user's own data, ``<kind>:<path>``, to its modality and the function that reads it."""
     builders: Mapping[str, str] = field(default_factory=dict)
     """Kind of encoder, as a stored file says it, to the function that makes one."""
+    checks: tuple[str, ...] = ()
+    """Functions from a folder to the files below it that the domain reads, each with why it cannot be read, if so."""
 
     @cached_property
     def published(self) -> Mapping[str, Mapping[str, Any]]:
@@ -80,6 +82,7 @@ DOMAIN = Domain(
         "parquet": ("image", "contrastlab.pictures.parquet:load_parquet"),
     },
     builders={"image": "contrastlab.pictures.encoder:build"},
+    checks=("contrastlab.pictures.readers:check_pictures", "contrastlab.pictures.parquet:check_tables"),
 )
 
 

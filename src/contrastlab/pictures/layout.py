@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -83,26 +83,59 @@ def _loose_files(entries: Iterable[os.DirEntry[str]], suffixes: Collection[str])
     return [path for path in paths if path.suffix.lower() in suffixes]
 
 
-def read(name: str, folder: Path, suffixes: Collection[str], item: str) -> Layout:
+def read(
+    name: str, folder: Path, suffixes: Collection[str], item: str, reasons: Callable[[Sequence[Path]], list[str]] | None
+) -> Layout:
     """How a user's folder is laid out; ``item`` says in a word what its files are.
 
     The subfolders of a training part, or of the folder itself, are the classes, and files beside them are unlabelled.
     A part is a subfolder called as :data:`PARTS` says; where all subfolders have such a word in their names
     (``seg_train``, ``train2017``), they are parts, too. Test is the first of test and validation that has labels. A
-    ``MissingDataError`` says which part is missing, and which has no file.
+    ``MissingDataError`` says which part is missing, and which has no file. ``reasons`` says of files why they cannot be
+    read, an empty text for those that can; the former are skipped, and the note counts them.
     """
     places = _find_parts(name, folder, suffixes)
     train = listed(places["train"], suffixes)
     candidates = [listed(places[part], suffixes) for part in ("test", "val") if part in places]
+    skipped: list[Path] = []
+    if reasons is not None:
+        train, *candidates = (_readable(part, reasons, skipped) for part in (train, *candidates))
     for part in (train, *candidates):
         if not part.paths:
             kinds = " ".join(sorted(suffixes))
-            raise MissingDataError(f"{name}: no {item} under {part.folder} (looked for {kinds}).")
+            what = f"no {item} that can be read" if skipped else f"no {item}"
+            raise MissingDataError(f"{name}: {what} under {part.folder} (looked for {kinds}).")
     test = next((part for part in candidates if part.labelled), None)
     left_out = [part for part in candidates if part is not test]
     if places["train"] != folder:
         left_out += _beside(folder, places, suffixes)
-    return Layout(train, test, _note(folder, train, left_out, suffixes, item))
+    note = _note(folder, train, left_out, suffixes, item)
+    if skipped:
+        shown = ", ".join(path.relative_to(folder).as_posix() for path in skipped[:_SHOWN])
+        others = " and others" if len(skipped) > _SHOWN else ""
+        note = join_notes(note, f"{len(skipped)} unreadable {item} files skipped: {shown}{others}")
+    return Layout(train, test, note)
+
+
+def join_notes(*remarks: str) -> str:
+    """Remarks that are not empty, in one line."""
+    return "; ".join(remark for remark in remarks if remark)
+
+
+def _readable(part: Listing, reasons: Callable[[Sequence[Path]], list[str]], skipped: list[Path]) -> Listing:
+    """The files of a part that can be read; the others are added to ``skipped``. A class without files is none."""
+    files = [part.folder / path for path in part.paths]
+    paths, labels = [], []
+    for file, path, label, reason in zip(files, part.paths, part.labels, reasons(files), strict=True):
+        if reason:
+            skipped.append(file)
+        else:
+            paths.append(path)
+            labels.append(label)
+    kept = sorted({label for label in labels if label >= 0})
+    number_of = {-1: -1, **{label: number for number, label in enumerate(kept)}}
+    classes = tuple(part.classes[label] for label in kept)
+    return Listing(part.folder, tuple(paths), tuple(number_of[label] for label in labels), classes)
 
 
 def _beside(folder: Path, places: Mapping[str, Path], suffixes: Collection[str]) -> list[Listing]:
@@ -191,7 +224,7 @@ def _note(folder: Path, train: Listing, left_out: list[Listing], suffixes: Colle
     if others:
         kinds = ", ".join(f"{count} {kind}" for kind, count in others.most_common(_SHOWN))
         remarks.append(f"other files left out: {kinds}")
-    return "; ".join(remarks)
+    return join_notes(*remarks)
 
 
 def _count_classes(train: Listing, item: str) -> list[str]:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from contrastlab.pictures import limits
 from contrastlab.pictures.items import LABEL_COLUMNS, Splits, aligned, split_own
-from contrastlab.pictures.sets import ImageSet, opened, stack
-from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, check, reject
+from contrastlab.pictures.sets import ImageSet, opened, stack, threaded, why_unreadable
+from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, TooLargeError, check, reject
 
 
 @contextmanager
@@ -40,37 +40,44 @@ def columns(path: Path, *names: str) -> list[list[Any]]:
     return [values[name] for name in names]
 
 
-def read_parquet(paths: Iterable[Path]) -> tuple[ImageSet, str]:
+def read_parquet(paths: Iterable[Path], skip_unreadable: bool = False) -> tuple[ImageSet, str]:
     """The images of parquet files, in order, decoded, and how they are stored, such as ``JPEG``.
 
     The files have a column of images (struct with ``bytes``) and, if there are labels, a column of integers or strings
     whose name is one of :data:`contrastlab.pictures.items.LABEL_COLUMNS`. Labels are −1 where missing or negative.
     Images of several sizes are resized to the shortest side among them (at most 256) and cropped to the middle square.
+    With ``skip_unreadable`` rows whose image is missing or cannot be decoded are left out and counted beside the form.
     The last few results are kept in memory.
     """
     stamps = []
     for path in paths:
         stat = path.stat()
         stamps.append((str(path.resolve()), stat.st_mtime_ns, stat.st_size))
-    return _read_parquet(tuple(stamps))
+    return _read_parquet(tuple(stamps), skip_unreadable)
 
 
 class _File(NamedTuple):
     """What is read of one parquet file."""
 
-    encoded: list[bytes]  #: pictures
+    images: list[bytes | None]  #: encoded; ``None`` where a row has none
     labels: list[int | str | None]
     class_names: tuple[str, ...] | None
 
 
 @lru_cache(maxsize=4)
-def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> tuple[ImageSet, str]:
+def _read_parquet(stamps: tuple[tuple[str, int, int], ...], skip_unreadable: bool) -> tuple[ImageSet, str]:
     encoded: list[bytes] = []
     values: list[int | str | None] = []
     names: tuple[str, ...] | None = None
+    skipped = 0
     for path, _, _ in stamps:
         file = _read_file(path)
-        encoded += file.encoded
+        if skip_unreadable:
+            rows = len(file.images)
+            file = _readable(file)
+            skipped += rows - len(file.images)
+        _check_none_missing(file.images, path)
+        encoded += [content for content in file.images if content is not None]
         values += file.labels
         names = names or file.class_names
     where = ", ".join(path for path, _, _ in stamps)
@@ -82,7 +89,33 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> tuple[ImageSet, s
     if not encoded:
         return images, "nothing"
     with opened(encoded[0]) as first:
-        return images, str(first.format)
+        form = str(first.format)
+    return images, f"{form}; {skipped} unreadable images skipped" if skipped else form
+
+
+def _readable(file: _File) -> _File:
+    """The rows of a file whose image can be decoded."""
+    reasons = threaded(_why_unreadable, file.images)
+    kept = [number for number, reason in enumerate(reasons) if not reason]
+    return file._replace(
+        images=[file.images[number] for number in kept], labels=[file.labels[number] for number in kept]
+    )
+
+
+def _why_unreadable(content: bytes | None) -> str:
+    return "it has no image" if content is None else why_unreadable(content)
+
+
+def check_tables(folder: Path) -> Iterator[tuple[str, str]]:
+    """Each image of the parquet files below a folder, and why it cannot be decoded; an empty text where it can."""
+    for path in limits.files_below(folder, (".parquet",)):
+        try:
+            file = _read_file(str(path))
+        except (ArgumentError, CorruptFileError, TooLargeError) as error:
+            yield str(path), str(error)
+            continue
+        for number, reason in enumerate(threaded(_why_unreadable, file.images)):
+            yield f"{path}: row {number}", reason
 
 
 def _read_file(path: str) -> _File:
@@ -94,13 +127,12 @@ def _read_file(path: str) -> _File:
         if label is not None:
             wanted.append(label)
         table = file.read(columns=wanted)
-    encoded = table.flatten()[f"{image}.bytes"].to_pylist()
-    _check_none_missing(encoded, path)
-    labels: list[int | str | None] = [None] * len(encoded)
+    images = table.flatten()[f"{image}.bytes"].to_pylist()
+    labels: list[int | str | None] = [None] * len(images)
     if label is not None:
         kind = schema.field(label).type
         labels = _label_values(table[label].to_pylist(), f"{path}: column {label}", kind)
-    return _File(encoded, labels, _class_names(schema, label))
+    return _File(images, labels, _class_names(schema, label))
 
 
 def _label_column(schema: Any) -> str | None:
@@ -207,7 +239,7 @@ def _split_of(name: str) -> str:
     return ""
 
 
-def load_parquet(name: str, location: str | Path, note: str = "") -> Splits:
+def load_parquet(name: str, location: str | Path, note: str = "", skip_unreadable: bool = False) -> Splits:
     """Splits of ``parquet:<path>``: a file, or a folder of files whose names tell ``train`` and ``test`` or ``val``.
 
     Without a test part, one image in five of each class is held out. Class names come from the Hugging Face
@@ -220,14 +252,16 @@ def load_parquet(name: str, location: str | Path, note: str = "") -> Splits:
     train_files = by_split.get("train") or by_split.get("")
     if not train_files:
         raise MissingDataError(f"{name}: no training file *train*.parquet under {path}; give the path of one file.")
-    train, encoding = read_parquet(train_files)
+    train, encoding = read_parquet(train_files, skip_unreadable)
     test, test_files = None, train_files
     for split in ("test", "val"):  # published test parts are often unlabelled, their validation part is not
         if split not in by_split:
             continue
         if test is None or int(test.labels.max()) < 0:
             test_files = by_split[split]
-            part, _ = read_parquet(test_files)
+            part, encoding_of_test = read_parquet(test_files, skip_unreadable)
+            if "skipped" in encoding_of_test:
+                encoding += f"; {split} part: {encoding_of_test}"
             test = aligned(part, train.classes, f"{name}: the {split} part")
     storage = f"{path.name}: Hugging Face parquet, images stored as {encoding}"
     if note:

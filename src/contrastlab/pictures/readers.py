@@ -7,7 +7,7 @@ reader raises what Python raises on files that are missing or damaged; :func:`co
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,7 +21,17 @@ from torch import Tensor
 from contrastlab.pictures import layout, limits
 from contrastlab.pictures.items import Splits, UnlabelledSplits, aligned, split_own
 from contrastlab.pictures.parquet import columns, parquet_files, read_parquet
-from contrastlab.pictures.sets import AVIF, ImageSet, StreamedImages, chw, decode, opened, stack
+from contrastlab.pictures.sets import (
+    AVIF,
+    ImageSet,
+    StreamedImages,
+    chw,
+    decode,
+    opened,
+    stack,
+    threaded,
+    why_unreadable,
+)
 from contrastlab.support.errors import MissingDataError
 
 SUFFIXES = frozenset(
@@ -102,17 +112,29 @@ def _size(path: Path) -> tuple[int, int]:
         return image.size
 
 
-def load_folder(name: str, location: str) -> Splits:
+def _reasons(paths: Sequence[Path]) -> list[str]:
+    """Of each picture, why it cannot be decoded; an empty text where it can."""
+    return list(threaded(why_unreadable, paths))
+
+
+def check_pictures(folder: Path) -> Iterator[tuple[str, str]]:
+    """Each picture below a folder, and why it cannot be decoded; an empty text where it can."""
+    paths = limits.files_below(folder, SUFFIXES)
+    yield from zip(map(str, paths), _reasons(paths), strict=True)
+
+
+def load_folder(name: str, location: str, skip_unreadable: bool = False) -> Splits:
     """Splits of ``folder:<path>``, a user's own image files.
 
     The subfolders of ``<path>/train``, or else of ``<path>``, are the classes; images beside them are unlabelled. How
     parts may be called, and which is the test, says :func:`contrastlab.pictures.layout.read`. Without a test part
     that has labels, one image in five of each class is held out, always the same ones. Images of one size that fit in
     one GiB are decoded into memory; others are streamed as RGB: training crops whole pictures, evaluation sees the
-    middle square with the shorter side at 256.
+    middle square with the shorter side at 256. With ``skip_unreadable`` every image is decoded once; those that cannot
+    be are left out, and the note counts them.
     """
     path = _own_folder(name, location)
-    parts = layout.read(name, path, SUFFIXES, "image")
+    parts = layout.read(name, path, SUFFIXES, "image", _reasons if skip_unreadable else None)
     note = f"image files of {path.name}"
     if parts.note:
         note = f"{note}: {parts.note}"
@@ -125,16 +147,24 @@ def load_folder(name: str, location: str) -> Splits:
     return split_own(name, train_pictures, test_pictures, note)
 
 
-def load_pictures(name: str, location: str) -> Splits:
+def load_pictures(name: str, location: str, skip_unreadable: bool = False) -> Splits:
     """All pictures below the folder of ``unlabelled:<path>``, in the order of :func:`pictures_in`, without labels."""
     path = _own_folder(name, location)
     paths = pictures_in(path)
+    skipped = ""
+    if skip_unreadable:
+        reasons = _reasons([path / each for each in paths])
+        readable = tuple(each for each, reason in zip(paths, reasons, strict=True) if not reason)
+        if len(readable) < len(paths):
+            skipped = f"{len(paths) - len(readable)} unreadable image files skipped"
+        paths = readable
     if not paths:
         raise MissingDataError(f"{name}: no image under {path} (looked for {' '.join(sorted(SUFFIXES))}).")
     without_labels = torch.full((len(paths),), -1)
     images = StreamedImages(name, path, paths, without_labels, ())
     (pictures,) = _in_memory_if_small([images])
-    return UnlabelledSplits(name, pictures, f"{len(paths)} image files of {path.name}, unlabelled")
+    note = f"{len(paths)} image files of {path.name}, unlabelled"
+    return UnlabelledSplits(name, pictures, layout.join_notes(note, skipped))
 
 
 def pictures_in(folder: Path | str) -> tuple[str, ...]:

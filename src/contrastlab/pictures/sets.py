@@ -234,6 +234,15 @@ class StreamedImages(Files):
         return replace(self, channels=3)
 
 
+def why_unreadable(source: Path | bytes, where: str = "") -> str:
+    """Why a picture cannot be decoded; an empty text where it can. Rights are no reason, they are refused."""
+    try:
+        decode(source, where)
+    except (CorruptFileError, TooLargeError) as reason:
+        return str(reason)
+    return ""
+
+
 def threaded(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
     """``map`` in threads (Pillow decodes without the interpreter lock), in blocks, which cost less to hand over."""
     with ThreadPool(os.cpu_count() or 1) as pool:

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from contrastlab import data
 from contrastlab.pictures import limits
 from contrastlab.support import escape
-from contrastlab.support.errors import ContrastLabError, MissingDataError
+from contrastlab.support.errors import ContrastLabError, CorruptFileError, MissingDataError
 from contrastlab.support.provenance import provenance
 from contrastlab.train.schedule import precision
 
@@ -48,6 +48,24 @@ def lines(out_dir: Path | str, data_root: str | Path | None = None, *, read_data
     wide = max(map(len, names))
     for name, value in chain(first, sets):
         yield f"{name:{wide}s}  {escape.line(value)}"
+
+
+def unreadable(folder: Path | str) -> Iterator[str]:
+    """A line for each file below a folder that cannot be read as what its name says, then how many were read.
+
+    Read are pictures, sounds and the images of parquet files. A ``CorruptFileError`` at the end says how many cannot be
+    read, if any.
+    """
+    count, refused = 0, 0
+    for name, reason in data.check_files(folder):
+        count += 1
+        if reason:
+            refused += 1
+            yield escape.line(reason if name in reason else f"{name}: {reason}")
+    if refused:
+        how = "contrastlab run --skip-unreadable leaves them out"
+        raise CorruptFileError(f"{folder}: {refused} of {count} files and rows cannot be read; {how}")
+    yield f"{folder}: {count} files and rows, all can be read"
 
 
 def _installation() -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ One that leaves is a folder: safetensors, ``config.json`` and a model card (``RE
 from __future__ import annotations
 
 import copy
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -32,20 +33,22 @@ from contrastlab.tables.published import parse_seeds, parse_target
 from contrastlab.train.checkpoint import describing, read_run
 
 FILE = "model.safetensors"
+STATE_DICT = "model.pth"
 _LOADS = {
     "timm": f"network = timm.create_model({{name!r}}, checkpoint_path={FILE!r}, {{given}}).eval()",
     "torchvision": f"network = torchvision.models.{{name}}({{given}})  # a classifier stays untrained\n"
     f"network.load_state_dict(safetensors.torch.load_file({FILE!r}), strict=False)\n"
     "network.eval()",
-    "hub-folder": f"networks = contrastlab.encoders.load({FILE!r})  # one for each stream",
+    "torch": f"state = torch.load({STATE_DICT!r}, weights_only=True)  # name to tensor; {{names}}",
+    "hub-folder": f"networks = contrastlab.encoders.load({FILE!r})  # one for each stream, in evaluation mode",
 }
 
 
 def export(run: Path | str, to: str, out: Path | str | None = None) -> Path:
-    """Write the encoder of a run for ``timm``, for ``torchvision``, or whole as a ``hub-folder``; gives the folder.
+    """Write the encoder of a run for ``timm``, for ``torchvision``, or whole; gives the folder, which must be new.
 
-    For other libraries it is the backbone of one stream, under their names, as far as they have such a network. The
-    folder must be new.
+    For other libraries it is the backbone of one stream, under their names, as far as they have such a network. Whole,
+    with all streams and heads, it is a ``hub-folder`` for this package, or for ``torch`` a plain state dict.
     """
     check(to in _LOADS, "to", to, " or ".join(_LOADS))
     record = read_run(Path(run))
@@ -56,8 +59,10 @@ def export(run: Path | str, to: str, out: Path | str | None = None) -> Path:
         settings = Settings.model_validate(record["settings"])
     config: dict[str, Any] = {"architecture": settings.arch}
     load = _LOADS[to]
-    if to == "hub-folder":
+    if to in ("hub-folder", "torch"):
         tensors, values = files.read_tensors(Path(run) / TENSORS)
+        heads = sorted({name.split("head.")[0] + "head." for name in tensors if "head." in name})
+        load = load.format(names=f"those of a head begin with {' or '.join(heads)}")
     elif len(networks) > 1:
         raise NotApplicableError(f"{run} has {len(networks)} encoders and {to} takes one; hub-folder has them all")
     else:
@@ -65,7 +70,12 @@ def export(run: Path | str, to: str, out: Path | str | None = None) -> Path:
         tensors, values = networks[0].backbone.state_dict(), {}  # type: ignore[union-attr]
     config["recipe"] = record["recipe"]
     text = card(Path(run), record, to, load)  # before anything is written
-    files.write_tensors(folder / FILE, tensors, values)
+    if to == "torch":
+        content = io.BytesIO()
+        torch.save(tensors, content)
+        files.write_whole(folder / STATE_DICT, content.getvalue())
+    else:
+        files.write_tensors(folder / FILE, tensors, values)
     files.write_whole(folder / "config.json", json.dumps(config, indent=1) + "\n")
     files.write_whole(folder / "README.md", text)
     return folder

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from contrastlab import data
+from contrastlab.pictures.items import Splits
 from contrastlab.pictures.limits import own_path
 from contrastlab.support import escape, shipped
 from contrastlab.support.errors import DeviceError, check, check_choice, check_flag, check_integer, is_integer
@@ -77,9 +79,11 @@ class Execution:
     resume: bool = True  # False computes anew what is stored, encoders and checkpoints included
     max_minutes: float | None = None  # after which it stops in good order
     speed: Speed | None = None  # switches that change how long it takes and no number
+    skip_unreadable: bool = False  # of a user's own pictures and sounds leave out what cannot be decoded
 
     def __post_init__(self) -> None:
         check_flag("resume", self.resume)
+        check_flag("skip_unreadable", self.skip_unreadable)
         devices, minutes = self.devices, self.max_minutes
         check(devices == "auto" or is_integer(devices), "devices", devices, "a number of at least 1, or 'auto'")
         check_integer("num_nodes", self.num_nodes)
@@ -97,6 +101,11 @@ class Execution:
     def one_process(self) -> bool:
         """Whether one process computes a cell."""
         return self.devices == 1 and self.num_nodes == 1 and "RANK" not in os.environ
+
+    def load(self, dataset: str) -> Splits:
+        """A data set by name; published and generated ones are whole or refused."""
+        options = {"skip_unreadable": True} if self.skip_unreadable and ":" in dataset else {}
+        return data.load(dataset, self.data_root, **options)
 
     def fabric(self, wanted: str = "32-true") -> Fabric:
         """Launched, in a precision of :class:`contrastlab.settings.Settings`; a ``DeviceError`` where it cannot be."""

@@ -99,6 +99,8 @@ def table(
     if references_too and plan.references:
         full_names = tuple(dict.fromkeys((*full_names, *references(full_names, base))))
     where = Execution(**execution)
+    own_data = not where.skip_unreadable or ":" in dataset
+    check(own_data, "skip_unreadable", True, f"False with {dataset}: True is for folder:<path> and the like")
     every = expand(plan, dataset, full_names, parse_seeds(seeds), chosen, columns)
     workers = 1 if registered else pool.workers(jobs, where, len(every))
     answers, missing = look_up(every, where, log)
@@ -163,7 +165,7 @@ def look_up(every: Sequence[Job], execution: Execution, log: Log) -> tuple[dict[
             reasons.setdefault(f"n/a: {reason}", []).extend(job.method for job in mine)
             continue
         except (MissingDataError, MissingExtraError) as error:
-            data.load(mine[0].data, execution.data_root)  # without data to pre-train on, nothing can be run
+            execution.load(mine[0].data)  # without data to pre-train on, nothing can be run
             lacks = "data" if isinstance(error, MissingDataError) else "a package"
             # Notebooks and reports are passed on; the folders of the machine that made them are not.
             why = f"needs {lacks}: {error}".replace(str(data.data_root(execution.data_root)), "CONTRASTLAB_DATA")
@@ -199,7 +201,7 @@ def announce(
     seeds = dict.fromkeys(str(job.seed) for job in every)
     why = f" (auto: {_reason_of_auto()})" if wanted == "auto" else ""
     log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
-    splits = data.load(every[0].data, execution.data_root)
+    splits = execution.load(every[0].data)
     log(f"data: {splits.note or splits.name}")
     at_once = f", {workers} at a time" if workers > 1 and len(missing) > 1 else ""
     log(f"{len(every) - len(missing)} of {len(every)} cells need no run; {len(missing)} to run{at_once}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from contrastlab import data, methods, tasks
+from contrastlab import methods, tasks
 from contrastlab.pictures.domain import modality
 from contrastlab.pictures.items import Splits, fingerprint
 from contrastlab.pictures.loading import decoders
@@ -95,10 +95,10 @@ class Job:
 
     def load(self, execution: Execution) -> tuple[Splits, Splits]:
         """Pre-training data, and the data the task scores on; the same object where they are the same."""
-        pretraining = data.load(self.data, execution.data_root)
+        pretraining = execution.load(self.data)
         if not self.on:
             return pretraining, pretraining
-        return pretraining, data.load(self.on, execution.data_root)
+        return pretraining, execution.load(self.on)
 
     def config_hash(self, splits: tuple[Splits, Splits]) -> str:
         """Hash of what decides the number beside the seed, for data as :meth:`load` gives them."""

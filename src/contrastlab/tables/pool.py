@@ -243,6 +243,11 @@ def _work(group: Sequence[Job], wait: bool) -> list[Answer] | None:
         raise _Stopped(*stop.args) from None
 
 
+def _moves_on(line: str) -> bool:
+    """Whether a line of a worker takes the place of the one before; what happens once in a run stays."""
+    return (" epoch " in line or " step " in line) and "checkpoint" not in line
+
+
 @contextmanager
 def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable[[int], object]]:
     """A line for each worker and one in all in a terminal; else the workers' lines as they come."""
@@ -256,7 +261,7 @@ def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable
         try:
             while (item := lines.get()) is not None:
                 number, line = item
-                if terminal and (" epoch " in line or " step " in line):
+                if terminal and _moves_on(line):
                     bars[number].set_description_str(line)
                 else:
                     with tqdm.external_write_mode():

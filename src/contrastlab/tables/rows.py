@@ -53,6 +53,7 @@ class Row:
     note: str = ""
     published_sd: float | None = None
     precision: str = ""  # that the encoders were trained in
+    by_seed: Mapping[int, float] = field(default_factory=dict)  # what the mean is of
     training: Mapping[str, float] = field(default_factory=dict)  # TRAINING at the last epoch, the mean over seeds
 
     @property
@@ -184,7 +185,8 @@ def _core_seconds(result: Result) -> float:
 
 def _with_numbers(row: Row, cell: Scores, floor: Scores | None) -> Row:
     note = join(row.note, cell.note)
-    row = replace(row, measured=cell.estimate, note=note, precision=cell.precision, training=cell.training)
+    row = replace(row, measured=cell.estimate, by_seed=cell.by_seed, note=note)
+    row = replace(row, precision=cell.precision, training=cell.training)
     if floor is None:
         return row
     if floor.data != cell.data:
@@ -318,10 +320,11 @@ def _gain(
         return replace(row, status="n/a: no seed in common")
     if high.data != low.data:
         return replace(row, status="n/a: the two rows were run on different data")
-    mean, half = interval([high.by_seed[seed] - low.by_seed[seed] for seed in common])
+    by_seed = {seed: high.by_seed[seed] - low.by_seed[seed] for seed in common}
+    mean, half = interval(list(by_seed.values()))
     if high.precision != low.precision:
         row = replace(row, note=join(row.note, f"{high.precision} against {low.precision}"))
-    return replace(row, measured=Estimate(mean, half, len(common)))
+    return replace(row, measured=Estimate(mean, half, len(common)), by_seed=by_seed)
 
 
 def shared_note(plan: TablePlan, name: str) -> str:

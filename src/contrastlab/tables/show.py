@@ -285,7 +285,10 @@ class Report:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Numbers, unrounded, in the metric's unit; measured columns carry the profile, which are never to be mixed."""
+        """Numbers, unrounded, in the metric's unit; measured columns carry the profile, which are never to be mixed.
+
+        Rows of the kind ``difference`` are paired: of each seed's difference, which ``by seed`` has as ``seed:value``.
+        """
         import pandas as pd
 
         here = f"({self.profile})"
@@ -302,6 +305,7 @@ class Report:
                 f"measured {here}": None if measured is None else measured.mean,
                 f"95 % half-width {here}": None if measured is None else measured.half_width,
                 f"seeds {here}": 0 if measured is None else measured.seeds,
+                f"by seed {here}": " ".join(f"{seed}:{row.by_seed[seed]!r}" for seed in sorted(row.by_seed)),
                 f"sampling half-width {here}": None if measured is None else measured.sampling,
             }
             if self.comparable:

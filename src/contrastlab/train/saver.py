@@ -100,7 +100,7 @@ class Saver:
         for name in SAVED:
             setattr(progress, name, state["progress"].get(name, getattr(progress, name)))  # older ones have no spread
         progress.history = [dict(row) for row in state["history"]]
-        log(f"[{course.name}] resume at epoch {progress.epoch}, step {progress.step}")
+        log(f"[{course.name}] goes on from its checkpoint: epoch {progress.epoch}, step {progress.step}")
 
 
 def differing(stored: Mapping[str, Any], mine: Mapping[str, Any], at: str = "") -> Iterator[str]:

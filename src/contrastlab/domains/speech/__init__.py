@@ -6,4 +6,5 @@ DOMAIN = Domain(
     package="contrastlab.domains.speech",
     modalities={"waveform": "contrastlab.domains.speech.modality:WAVEFORM"},
     readers={"waves": ("waveform", "contrastlab.domains.speech.data:load_waves")},
+    checks=("contrastlab.domains.speech.data:check_sounds",),
 )

@@ -7,7 +7,7 @@ import io
 import math
 import re
 import wave
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from contrastlab.pictures import layout, limits
 from contrastlab.pictures.items import Files, Items, Splits, aligned, split_own
-from contrastlab.support.errors import CorruptFileError, MissingDataError, import_extra
+from contrastlab.support.errors import CorruptFileError, MissingDataError, TooLargeError, import_extra
 
 RATE = 16_000  #: samples a second of the published sets
 #: samples of a published utterance, 9.4 s: as in alextamkin/viewmaker (d9a7d4b), whose authors are Ring's
@@ -255,16 +255,36 @@ def _is_spoken_digit(row: Mapping[str, Any]) -> bool:
     return all(isinstance(row.get(column), kind) for column, kind in columns.items())
 
 
-def load_waves(name: str, location: str) -> Splits:
+def _reasons(paths: Sequence[Path]) -> list[str]:
+    """Of each sound, why it cannot be read; an empty text where it can."""
+    reasons = []
+    for path in paths:
+        try:
+            read_wave(path, RATE)
+            reasons.append("")
+        except (CorruptFileError, TooLargeError) as reason:
+            reasons.append(str(reason))
+    return reasons
+
+
+def check_sounds(folder: Path) -> Iterator[tuple[str, str]]:
+    """Each sound below a folder, and why it cannot be read; an empty text where it can."""
+    for path in limits.files_below(folder, SUFFIXES):
+        (reason,) = _reasons([path])
+        yield str(path), reason
+
+
+def load_waves(name: str, location: str, skip_unreadable: bool = False) -> Splits:
     """Splits of ``waves:<folder>``: sounds in a subfolder a class, one in five held out; or unlabelled in the folder.
 
     The folder may be laid out as that of pictures, see :func:`contrastlab.pictures.layout.read`.
-    All sounds are brought to 16,000 samples a second and to the length of the longest, at most 9.4 s.
+    All sounds are brought to 16,000 samples a second and to the length of the longest, at most 9.4 s. With
+    ``skip_unreadable`` those that cannot be read are left out, and the note counts them.
     """
     folder = limits.own_path(name, location)
     if not folder.is_dir():
         raise MissingDataError(f"{name}: {folder} is not a folder. Give one of sounds, in a subfolder for each class.")
-    own = layout.read(name, folder, SUFFIXES, "sound")
+    own = layout.read(name, folder, SUFFIXES, "sound", _reasons if skip_unreadable else None)
     note = f"{folder.name}: {len(own.train.paths)} sounds"
     if own.note:
         note = f"{note}; {own.note}"
