@@ -10,6 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 import torch
 from numpy.typing import NDArray
+from plotly import subplots
 
 from contrastbook.checks import require, require_integer
 from contrastbook.figures.base import COLOURS, chart, dots, line
@@ -168,26 +169,26 @@ def kept_bits(room: int = 3) -> go.Figure:
     )  # fmt: skip
 
 
-_ORDERS = (("truth", "solid"), ("negative", "dash"), ("positive", "dot"), ("other", "dashdot"),
-           ("published", "longdash"), ("query", "longdashdot"))  # fmt: skip
-
-
 def more_views(n_flip: float = 0.04) -> go.Figure:
-    """Accuracy of the label from one number of the core view, against how many views it is compared with."""
+    """Accuracy of the label from one number of the core view against how many views it has, a panel for each order."""
     require("n_flip", n_flip, 0, 0.5)
     orders = list(itertools.permutations(PARTNERS))
     curves = [[100 * multiview.best_code(order[:count], n_flip=n_flip)[0] for count in (1, 2, 3)] for order in orders]
-    falls = sum(any(later < before for before, later in itertools.pairwise(curve)) for curve in curves)
-    lines = [
-        line(" → ".join(order), [2, 3, 4], [value + 0.6 * k for value in curves[k]], *_ORDERS[k], marker={})
-        for k, order in enumerate(orders)
-    ]
-    return chart(
-        f"Nuisance seen wrong in {100 * n_flip:g} %: in {falls} of {len(curves)} orders a further view lowers accuracy",
-        "views, the core view included", "accuracy of the label (%), curves drawn apart",
-        *lines,
-        yaxis_range=[45, 108], xaxis_tickvals=[2, 3, 4],
-    )  # fmt: skip
+    falls = [any(later < before for before, later in itertools.pairwise(curve)) for curve in curves]
+    names = [", ".join(partner.removeprefix("sees ") for partner in order) for order in orders]
+    figure = subplots.make_subplots(2, 3, shared_xaxes=True, shared_yaxes=True, subplot_titles=names)
+    for k, (curve, fall) in enumerate(zip(curves, falls, strict=True)):
+        colour = COLOURS["negative" if fall else "truth"]
+        look = {"mode": "lines+markers", "line_color": colour, "name": names[k], "showlegend": False}
+        figure.add_trace(go.Scatter(x=[2, 3, 4], y=curve, **look), row=1 + k // 3, col=1 + k % 3)
+    title = f"n seen wrong in {100 * n_flip:g} %: in {sum(falls)} of {len(falls)} orders (orange) a further view harms"
+    figure.update_layout(chart(title, "", "").layout)
+    figure.update_layout(margin_t=75)
+    figure.update_xaxes(tickvals=[2, 3, 4], range=[1.8, 4.2])
+    figure.update_yaxes(range=[40, 108])
+    figure.update_xaxes(title="views", title_standoff=2)
+    figure.update_yaxes(title="accuracy of y (%)", col=1)
+    return figure
 
 
 def shared_information(room: int = 8) -> go.Figure:
