@@ -23,7 +23,9 @@ from test_distributed import RECIPES
 from test_pretrain import numbers, same
 
 IN_BATCH = {
-    name: processes.small(name, 1) for name in methods.names() if isinstance(methods.get(name).keys, keys.InBatch)
+    name: processes.small(name, 1)
+    for name in methods.names()
+    if isinstance(methods.get(name).keys, keys.InBatch | keys.Pairs)
 }
 
 

@@ -50,7 +50,12 @@ class Plain(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Unit embeddings ``[B, dim]``."""
-        return F.normalize(self.norm(self.linear(x.flatten(1))), dim=1)
+        return F.normalize(self.project(x), dim=1)
+
+    def project(self, x: Tensor) -> Tensor:
+        """Embeddings ``[B, dim]`` of no set length."""
+        projected: Tensor = self.norm(self.linear(x.flatten(1)))
+        return projected
 
     def embed_with_map(self, x: Tensor, block: str) -> tuple[Tensor, Tensor]:
         """A map of two locations."""

@@ -8,6 +8,7 @@ the released code of IR, LA and Ring does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from contrastlab.scores import choices, schedules
 from contrastlab.scores.candidates import Chosen, Own, Pool
-from contrastlab.scores.choices import Part
+from contrastlab.scores.choices import Choices, Need, Part
 from contrastlab.scores.clusters import Clustered, same_cluster
 from contrastlab.scores.schedules import Percent
 from contrastlab.support import host
@@ -93,6 +94,20 @@ class Negatives(Part):
     def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
         """The negatives of each query at gradient step ``step`` (from 0) of ``total``."""
         raise NotImplementedError(f"{type(self).__name__} has no method select")
+
+
+@dataclass(frozen=True)
+class NoKeys(Negatives):
+    """No negatives at all (Barlow Twins, VICReg, BYOL)."""
+
+    latex = r"\mathcal N=\varnothing"
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        reason = f"{self!r} leaves the positive alone, and objective={given.objective!r} needs negatives"
+        yield Need(choices.POSITIVE_ALONE, reason)
+
+    def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
+        return Chosen(torch.empty(candidates.shape[0], 0, dtype=torch.int64, device=candidates.device))
 
 
 @dataclass(frozen=True)

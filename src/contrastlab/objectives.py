@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.negatives import BatchRandom, Every, Negatives
+from contrastlab.positives import SameLabel
 from contrastlab.scores import choices, divergences
 from contrastlab.scores.candidates import DENSE_BYTES, Stored, checked
 from contrastlab.scores.choices import Choices, Need, Part, Setup
@@ -217,6 +218,7 @@ class Scores:
     count: int | None = None  #: negatives K of one query, where that is less than the number of columns
     lift: Tensor | None = None  #: ``[B]`` added to ``own`` in the denominator only (JCL's variance term)
     highest: float | None = None  #: 1/τ, of a query with itself: similarities are ``logit / highest``
+    embeddings: Tensor | None = None  #: ``[B, 2, d]`` queries and positives, for an objective that reads them
 
     def __post_init__(self) -> None:
         check_logits(self.own, 2, negatives=self.negatives, neighbours=self.neighbours)
@@ -228,6 +230,9 @@ class Scores:
             raise reject("count", self.count, f"None, or an integer up to the {self.negatives.shape[1]} columns")
         if self.highest is not None:
             check_positive(highest=self.highest)
+        shape = None if self.embeddings is None else tuple(self.embeddings.shape)
+        if shape is not None and not (len(shape) == 3 and shape[:2] == (len(self.own), 2) and shape[2] > 0):
+            raise reject("embeddings", shape, f"a tensor of shape [{len(self.own)}, 2, d]")
 
     @property
     def size(self) -> int:
@@ -245,6 +250,12 @@ class Scores:
         if self.highest is None:
             raise reject("highest", None, f"1/τ with {objective}: the logit of a query with itself")
         return self.highest
+
+    def require_embeddings(self, objective: str) -> Tensor:
+        """``embeddings``, for an objective that reads them in place of scores."""
+        if self.embeddings is None:
+            raise reject("embeddings", None, f"queries and positives, a tensor [B, 2, d], with {objective}")
+        return self.embeddings
 
     def require_one_positive(self, objective: str) -> None:
         """Reject several positive keys or a lift."""
@@ -280,6 +291,8 @@ class Objective(Part):
 
     couples_queries: ClassVar[bool] = False
     """Whether :meth:`reduce` must see the queries of all processes together."""
+    reads_embeddings: ClassVar[bool] = False
+    """Whether a call reads ``Scores.embeddings``: queries and positives as the keys give them, of no set length."""
 
     @property
     def needs_whole_batch(self) -> bool:
@@ -630,6 +643,7 @@ def from_views(
     *,
     temperature: float = 0.1,
     module: nn.Module | None = None,
+    labels: Tensor | None = None,
 ) -> Tensor:
     """The loss of two views of the same items, as in SimCLR: a scalar, in nats with the default, :class:`InfoNCE`.
 
@@ -637,6 +651,13 @@ def from_views(
     other items. Embeddings are ``[B, D]``, one process's, and are divided by their length. The loss is float64 for
     float64 and float32 for any other precision, also inside ``torch.autocast``. ``module`` is what the objective
     trains, where it trains something: give its parameters to your optimiser.
+
+    ``labels`` are integers ``[B]``, the classes of the items. Both views of all other items of the class then are
+    further positives, and stay among the negatives, as in ``contrastlab.papers.supcon.objective.SupCon``. An objective
+    that has no place for further positives is refused.
+
+    An objective that reads embeddings in place of scores, such as Barlow Twins, gets them as they come, of any length,
+    and once: ``z1`` are the queries. The temperature then has no part in the loss.
 
     >>> round(from_views(torch.eye(4), torch.eye(4), temperature=1.0).item(), 6) == round(math.log1p(6 / math.e), 6)
     True
@@ -647,8 +668,14 @@ def from_views(
         raise reject("z1 and z2", shapes, "two tensors of one shape [B, D] with B > 1 and D > 0")
     check_same("device", z1=z1, z2=z2)
     objective = _checked_objective(objective, temperature)
+    if labels is not None:
+        _check_labels(labels, z1, objective)
     with without_autocast(z1.device):
-        return objective.reduce(objective(_scores_of_views(z1, z2, temperature), Context(module=module)))
+        if objective.reads_embeddings:
+            scores = _pairs_of_views(z1, z2)
+        else:
+            scores = _scores_of_views(z1, z2, temperature, labels)
+        return objective.reduce(objective(scores, Context(module=module)))
 
 
 def from_queue(
@@ -694,10 +721,10 @@ def from_queue(
         q = _unit(queries) / temperature
         keys = queue.detach().to(q.dtype)
         dense = 4 * len(q) * len(keys) <= DENSE_BYTES
-        pool = Stored(q, keys, dense=dense)
+        own = (q * _unit(positives)).sum(1)
+        pool = Stored(q, keys, dense=dense, positive=own.detach())
         draws = BatchRandom(_seeded(q.device) if generator is None else generator)
         chosen = checked(part, part.select(pool, draws, step, total), pool.shape)
-        own = (q * _unit(positives)).sum(1)
         scores = Scores(own, pool.read(chosen), count=chosen.count(len(keys)), highest=1 / temperature)
         return objective.reduce(objective(scores, Context(step, total, module=module)))
 
@@ -725,17 +752,50 @@ def _checked_objective(given: object, temperature: float) -> Objective:
     return objective
 
 
+def _check_labels(labels: object, views: Tensor, objective: Objective) -> None:
+    accepted = f"None, or integers of shape [{len(views)}], the class of each item"
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
+        raise reject("labels", describe(labels), accepted)
+    if labels.shape != views.shape[:1]:
+        raise reject("labels", tuple(labels.shape), accepted)
+    check_same("device", labels=labels, views=views)
+    given = Choices()
+    given.positives, given.keys, given.views = SameLabel(), None, None
+    for need in objective.needs(given):
+        if need.offer not in given.positives.offers:
+            raise reject("labels", describe(labels), f"None here: {need.reason}")
+
+
 def _unit(rows: Tensor) -> Tensor:
     """Rows divided by their length, float64 as they come or else float32."""
-    return unit_rows(rows if rows.dtype == torch.float64 else rows.float())
+    return unit_rows(_full(rows))
 
 
-def _scores_of_views(z1: Tensor, z2: Tensor, temperature: float) -> Scores:
-    """All ``[2B, 2B]`` scores, with the query itself and its positive masked among the negatives."""
+def _full(rows: Tensor) -> Tensor:
+    return rows if rows.dtype == torch.float64 else rows.float()
+
+
+def _pairs_of_views(z1: Tensor, z2: Tensor) -> Scores:
+    """The embeddings of both views as they come, without negatives."""
+    embeddings = torch.stack([_full(z1), _full(z2)], 1)
+    own = (embeddings[:, 0] * embeddings[:, 1]).sum(1)
+    return Scores(own, own.new_empty(len(own), 0), embeddings=embeddings)
+
+
+def _scores_of_views(z1: Tensor, z2: Tensor, temperature: float, labels: Tensor | None) -> Scores:
+    """All ``[2B, 2B]`` scores, with the query itself and its positive masked among the negatives.
+
+    With labels, those of the same class once more, as further positives.
+    """
     z = _unit(torch.cat([z1, z2]))
     batch, count = len(z1), len(z)
     logits = z @ z.T / temperature
     own = torch.cat([logits.diagonal(batch), logits.diagonal(-batch)])
     row = torch.arange(count, device=z.device)
     no_negative = (row[:, None] - row) % batch == 0
-    return Scores(own, logits.masked_fill(no_negative, ABSENT), count=count - 2, highest=1 / temperature)
+    negatives = logits.masked_fill(no_negative, ABSENT)
+    neighbours = None
+    if labels is not None:
+        classes = labels.repeat(2)
+        neighbours = negatives.masked_fill(classes[:, None] != classes, ABSENT)
+    return Scores(own, negatives, neighbours, count=count - 2, highest=1 / temperature)

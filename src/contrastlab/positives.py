@@ -78,6 +78,29 @@ class Neighbours(Positives):
 
 
 @dataclass(frozen=True)
+class SameLabel(Positives):
+    """The own key and all keys of the query's class, each once (Khosla et al. 2020); they stay in the denominator."""
+
+    offers = frozenset({choices.SINGLE_KEY})
+    reads_labels = True
+    latex = r"\mathcal P=\{+\}\cup\{k:\text{same label as }+\}"
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        reason = f"{self!r} reads the classes of the keys, which a batch has; given: keys={given.keys!r}"
+        yield Need(choices.LABELLED, reason)
+
+    def select(self, candidates: Pool, negatives: Chosen, draws: BatchRandom, step: int, total: int) -> Chosen | None:
+        """All keys, those of other classes absent."""
+        labels, own = candidates.labels, candidates.own
+        if labels is None or own is None:
+            raise reject("labels", None, "the classes of the keys, and which key is of the query's own item")
+        absent = labels[:, 0] != labels[own]
+        excluded = candidates.excluded("excluded")
+        assert excluded is not None  # the own key is one
+        return Chosen(None, absent.scatter(1, excluded, True))
+
+
+@dataclass(frozen=True)
 class SameCluster(Clustered, Positives):
     """The chosen negatives that share a k-means cluster with the own row (LA; vince ``k-neigh``).
 

@@ -172,6 +172,11 @@ class Recipe(Choices):
         """Clusters and runs of the k-means the recipe needs; (0, 0) if none."""
         return max(part.k_means for part in self._parts())
 
+    @property
+    def reads_labels(self) -> bool:
+        """Whether a part reads the classes of the items, which must then be known."""
+        return any(part.reads_labels for part in self._parts())
+
     def choices(self) -> dict[str, Any]:
         """The five choices by name."""
         return {name: getattr(self, name) for name in CHOICES}

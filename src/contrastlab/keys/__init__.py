@@ -1,9 +1,9 @@
 """Where the embeddings to compare against live.
 
-:class:`Bank`, :class:`Queue`, :class:`InBatch`, :class:`Prototypes`, :class:`Locations` and :class:`Pixels` are the
-choices (data); ``choice.state(setup)`` makes the keys of one run, with all that must survive a restart in buffers.
-Across processes every update is gathered first, in rank order: N processes hold, bit for bit, what one process with the
-same global batch holds.
+:class:`Bank`, :class:`Queue`, :class:`InBatch`, :class:`Pairs`, :class:`Prototypes`, :class:`Locations` and
+:class:`Pixels` are the choices (data). ``choice.state(setup)`` makes the keys of one run, with all that must survive a
+restart in buffers. Across processes every update is gathered first, in rank order: N processes hold, bit for bit, what
+one process with the same global batch holds.
 """
 
 from contrastlab.keys.base import (
@@ -18,7 +18,7 @@ from contrastlab.keys.base import (
     momentum_update,
     synchronise,
 )
-from contrastlab.keys.batch import InBatch, Locations, Pixels, Prototypes
+from contrastlab.keys.batch import InBatch, Locations, Pairs, Pixels, Prototypes
 from contrastlab.keys.stored import Bank, BankState, KeyQueue, MemoryBank, Queue
 from contrastlab.scores.choices import Setup
 
@@ -36,6 +36,7 @@ __all__ = [
     "Locations",
     "MemoryBank",
     "Network",
+    "Pairs",
     "Pixels",
     "Prototypes",
     "Queue",

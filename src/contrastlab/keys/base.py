@@ -109,7 +109,7 @@ class Direction:
     positive: Tensor  #: ``[B, M, d]`` unit keys of the query's own item
     pool: Tensor  #: ``[N, d]`` unit keys
     own: Tensor | None = None  #: ``[B]`` rows of the pool that are the queries' own items
-    labels: Tensor | None = None  #: ``[N, H]`` clusters of the pool
+    labels: Tensor | None = None  #: ``[N, H]`` clusters of the pool; of a batch ``[N, 1]`` classes
     banned: Tensor | None = None  #: ``[B, E]`` rows of the pool that are no candidates
 
     def rows(self, start: int, end: int) -> Direction:
@@ -129,7 +129,6 @@ class KeyState(nn.Module):
 
     #: Whether pools come from earlier steps, without gradient: only scores that are used are computed.
     holds_keys: ClassVar[bool] = False
-    unit: ClassVar[bool] = True  #: whether queries and keys have unit length
     row_per_item: ClassVar[bool] = False  #: whether :meth:`rows` are in the order of the pre-training items
     directions: tuple[tuple[int, int], ...]  #: (query, key) that :meth:`ask` answers, by stream or view of one stream
     slow: nn.ModuleList | None  #: momentum encoders, one per stream
@@ -145,6 +144,10 @@ class KeyState(nn.Module):
         embeddings with gradient: it is ``network``, as wrapped for the run.
         """
         raise NotApplicableError("keys=None is the untrained encoder: there is no loss")
+
+    def unit_pair(self, direction: Direction) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Unit queries ``[B, d]`` and positives ``[B, M, d]`` whose spread a run records; none if they are none."""
+        return ((direction.query.detach(), direction.positive.detach()),)
 
     def queries(self, embed: Embed, views: tuple[Tensor, ...]) -> list[Tensor]:
         """Embeddings ``[B, d]`` of views that ask, one of each stream, as batch-norm of these keys has to see them."""
@@ -172,7 +175,6 @@ def views_of_other_keys(streams: int, further: int) -> int:
 class Keys(Part):
     """Base of the kinds of keys."""
 
-    reads_labels: ClassVar[bool] = False  #: whether the classes of all items must be known
     shuffle_groups: int = 1  #: of a batch, each with batch-norm statistics of its own
     views_reason: ClassVar[str] = ""  #: why :meth:`views_needed` is what it is, in brackets, for a refusal
     bounds_information = True  # the keys are samples of views

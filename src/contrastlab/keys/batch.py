@@ -18,7 +18,16 @@ from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Netwo
 from contrastlab.scores import choices
 from contrastlab.scores.choices import Choices, Need, Setup
 from contrastlab.support import collectives
-from contrastlab.support.errors import check, check_choice, check_flag, check_integer, is_integer, is_number, reject
+from contrastlab.support.errors import (
+    NotApplicableError,
+    check,
+    check_choice,
+    check_flag,
+    check_integer,
+    is_integer,
+    is_number,
+    reject,
+)
 from contrastlab.support.seeds import fixed
 
 
@@ -46,6 +55,10 @@ class InBatch(Keys):
             raise reject("against", self.against, "'across' with a momentum encoder: keys are of the other view")
         if self.predictor is not None and (self.momentum is None or not is_integer(self.predictor)):
             raise reject("predictor", self.predictor, "None, or a width of at least 1 with a momentum encoder")
+
+    @property
+    def offers(self) -> frozenset[str]:
+        return frozenset({choices.LABELLED})
 
     def views_needed(self, streams: int, further: int) -> int:
         return base.views_of_other_keys(streams, further)
@@ -94,7 +107,7 @@ class InBatchState(KeyState):
 
     def __init__(self, setup: Setup, choice: InBatch) -> None:
         super().__init__(setup)
-        self.momentum = choice.momentum
+        self.momentum, self.reads_labels = choice.momentum, setup.reads_labels
         alone = len(setup.encoders) == 1
         self.against = choice.against if alone else "across"
         pairs = ((0, 1), (1, 0)) if alone else setup.views.pairs
@@ -108,17 +121,20 @@ class InBatchState(KeyState):
         items = len(pools[0])
         check(items > 1, "batch", items, "at least two items: keys in a batch of one have no negatives")
         local = collectives.rows_of_this_process(len(queries[0]), queries[0].device)
+        classes = collectives.gather(batch.labels)[:, None] if self.reads_labels else None
         directions = []
         for query, key in self.directions:
             same_view, other_view = pools[query], pools[key]
             positive = other_view[local][:, None]
+            labels = classes
             if self.against == "both":  # SimCLR: both views of all other images
                 pool, own, banned = torch.cat([other_view, same_view]), local, (local + items)[:, None]
+                labels = None if classes is None else classes.repeat(2, 1)
             elif self.against == "within":
                 pool, own, banned = same_view, None, local[:, None]
             else:
                 pool, own, banned = other_view, local, None
-            directions.append(Direction(queries[query], positive, pool, own, banned=banned))
+            directions.append(Direction(queries[query], positive, pool, own, labels, banned))
         return directions, []
 
     def _pools(self, queries: list[Tensor], batch: Batch, network: Network) -> list[Tensor]:
@@ -138,6 +154,61 @@ def normed_layers(*sizes: int) -> nn.Sequential:
     for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers[:-2], nn.BatchNorm1d(sizes[-1], affine=False))
+
+
+@dataclass(frozen=True)
+class Pairs(Keys):
+    """The other view of the same item and no other key, as the head gives it, of no set length (Barlow Twins, VICReg).
+
+    The views go through the encoder one after the other, so batch-norm sees one at a time. The first view asks; an
+    objective that reads embeddings treats both alike.
+    """
+
+    offers = frozenset({choices.PROJECTIONS})
+    bounds_information = False  # no negatives, no bound of this kind
+    latex = r"\text{the other view, not normalised}"
+
+    def views_needed(self, streams: int, further: int) -> int:
+        return base.views_of_other_keys(streams, further)
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        yield from super().needs(given)
+        reason = f"{self!r} has embeddings of no set length, which only an objective that reads embeddings can compare"
+        yield Need(choices.READS_EMBEDDINGS, f"{reason}; given: {given.objective!r}")
+
+    def embed(self, encoders: nn.ModuleList, module: nn.Module | None, views: tuple[Tensor, ...]) -> list[Tensor]:
+        """What the heads give ``[B, d]``, before it has unit length."""
+        embeddings = []
+        for number, view in enumerate(views):
+            encoder = encoders[number % len(encoders)]
+            embeddings.append(encoder.project(view).float())  # type: ignore[operator]
+        return embeddings
+
+    def state(self, setup: Setup) -> PairsState:
+        for encoder in setup.encoders:
+            if not hasattr(encoder, "project"):
+                raise NotApplicableError(f"{self!r}: {type(encoder).__name__} has no method project")
+        return PairsState(setup)
+
+
+class PairsState(KeyState):
+    """The embeddings of two views, or of the pairs of several streams."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        if len(setup.encoders) == 1:
+            self.directions = ((0, 1),)
+        else:
+            self.directions = tuple((q, k) for q, k in setup.views.pairs if q < k)
+
+    def unit_pair(self, direction: Direction) -> tuple[tuple[Tensor, Tensor], ...]:
+        query, positive = direction.query.detach(), direction.positive.detach()
+        return ((F.normalize(query, dim=1, eps=1e-8), F.normalize(positive, dim=2, eps=1e-8)),)
+
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+        embedded = embed(*batch.views)
+        no_others = torch.zeros_like(embedded[0][:1])
+        return [Direction(embedded[q], embedded[k][:, None], no_others) for q, k in self.directions], []
 
 
 @dataclass(frozen=True)
@@ -293,12 +364,13 @@ class Pixels(Keys):
 class PixelsState(KeyState):
     """Predictions and what they are predictions of, as vectors whose product is the score."""
 
-    unit = False
-
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.streams = len(setup.encoders)
         self.directions = setup.views.pairs[:1]
+
+    def unit_pair(self, direction: Direction) -> tuple[tuple[Tensor, Tensor], ...]:
+        return ()
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         r"""One direction, from the first view to the targets; what is NaN in a target is not asked for.

@@ -72,6 +72,7 @@ class Pool:
     own: Tensor | None
     labels: Tensor | None
     banned: Tensor | None
+    positive: Tensor | None
     dense = True
 
     @property
@@ -92,6 +93,9 @@ class Pool:
         labels = self.labels
         if labels is not None and not (isinstance(labels, Tensor) and labels.dim() == 2 and len(labels) == keys):
             raise reject("labels", getattr(labels, "shape", labels), f"a tensor of shape [{keys}, H], a row a key")
+        positive = self.positive
+        if positive is not None and not (isinstance(positive, Tensor) and positive.shape[:1] == (queries,)):
+            raise reject("positive", getattr(positive, "shape", positive), f"a tensor of shape [{queries}]")
 
     def excluded(self, own: Own) -> Tensor | None:
         """``[B, E]`` keys that are no candidates of each query, or ``None``."""
@@ -140,14 +144,16 @@ class Candidates(Pool):
 
     logits: Tensor  # [B, N] scores against all keys; gradients may flow through them
     own: Tensor | None = None  # [B] index of each query's own row (a queue holds none)
-    labels: Tensor | None = None  # [N, H] cluster labels of the keys from H runs of k-means
+    labels: Tensor | None = None  # [N, H] labels of the keys: clusters of H runs of k-means, or classes with H = 1
     banned: Tensor | None = None  # [B, E] further rows that are never candidates (in a batch: the query itself)
+    positive: Tensor | None = None  # [B] scores of the positives, without gradient; [B, M] of M for each query
 
     def __post_init__(self) -> None:
         check_scores(logits=self.logits)
         check(self.logits.dim() == 2, "logits", tuple(self.logits.shape), "scores of shape [B, N]")
         self._check()
-        check_same("device", logits=self.logits, own=self.own, labels=self.labels, banned=self.banned)
+        about = {"own": self.own, "labels": self.labels, "banned": self.banned, "positive": self.positive}
+        check_same("device", logits=self.logits, **about)
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,7 @@ class Stored(Pool):
     labels: Tensor | None = None
     banned: Tensor | None = None
     dense: bool = True
+    positive: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_scores(queries=self.queries, keys=self.keys)
@@ -171,7 +178,7 @@ class Stored(Pool):
         check(len(q) == len(k) == 2 and q[1] == k[1], "queries, keys", (q, k), "tensors of shape [B, d] and [N, d]")
         self._check()
         check_same("dtype", queries=self.queries, keys=self.keys)
-        about = {"own": self.own, "labels": self.labels, "banned": self.banned}
+        about = {"own": self.own, "labels": self.labels, "banned": self.banned, "positive": self.positive}
         check_same("device", queries=self.queries, keys=self.keys, **about)
 
     @property

@@ -20,9 +20,12 @@ ONE_POSITIVE = "positives: the item's own key and nothing else"
 SINGLE_KEY = "positives: one key of the item, perhaps with neighbours"
 OWN_KEYS = "positives: keys of the item only, each by itself"
 EACH_KEY = "positives: every key of the item, each by itself"
+LABELLED = "keys: the class of each key"
 SAME_CLUSTER = "positives: neighbours of the same cluster"
 TARGETS = "views: channels that are there to be predicted"
 POSITIVE_ALONE = "objective: the positive alone"
+READS_EMBEDDINGS = "objective: embeddings of both views in place of scores"
+PROJECTIONS = "keys: embeddings of no set length"
 LOG_SUM_EXP = "objective: logsumexp over positive and negatives"
 
 
@@ -54,7 +57,8 @@ class Setup:
     """What the parts of a run make their state from: an encoder per stream, the recipe's views, N items in classes.
 
     ``generator`` (CPU) draws initial weights and keys of ``dim`` d. ``k_means`` are the clusters and runs that other
-    parts ask for, (0, 0) for none. ``directions`` counts the losses of a step, which the keys decide: they see 0.
+    parts ask for, (0, 0) for none; ``reads_labels`` says whether a part asks for the classes of the keys.
+    ``directions`` counts the losses of a step, which the keys decide: they see 0.
     """
 
     encoders: ModuleList
@@ -64,6 +68,7 @@ class Setup:
     dim: int
     generator: Generator
     k_means: tuple[int, int] = (0, 0)
+    reads_labels: bool = False
     directions: int = 0
 
 
@@ -83,6 +88,11 @@ class Part:
     def k_means(self) -> tuple[int, int]:
         """Clusters of the stored keys, and runs of k-means, that the part reads; (0, 0) for none."""
         return 0, 0
+
+    @property
+    def reads_labels(self) -> bool:
+        """Whether the part reads the classes of the items, which must then be known."""
+        return False
 
     @property
     def bounds_information(self) -> bool:

@@ -82,6 +82,7 @@ class Learner(nn.Module):
             settings.dim,
             generator=torch.Generator().manual_seed(seed),
             k_means=recipe.k_means,
+            reads_labels=recipe.reads_labels,
         )
         self.weights = recipe.views.query_weights
         keys_module = None
@@ -114,7 +115,7 @@ class Learner(nn.Module):
         """Loss of one batch; changes nothing but the momentum network and what the objective keeps from batch to batch.
 
         ``views`` are as ``recipe.views.make`` gives them, ``indices`` ``[B]`` the numbers of the images in the
-        pre-training set. Labels ``[B]`` are read by the supervised reference only. Steps count from 0.
+        pre-training set. Labels ``[B]`` are read where ``recipe.reads_labels``. Steps count from 0.
         """
         second_views: tuple[Tensor, ...] = ()
         if len(self.weights) > 1:  # the views of a second kind of queries lie behind the others
@@ -135,9 +136,7 @@ class Learner(nn.Module):
                     rows = collectives.gather_with_gradient(rows)
                 losses.append(objective.reduce(rows))
                 terms = size + 1
-        pairs: tuple[tuple[Tensor, Tensor], ...] = ()
-        if self.keys.unit:
-            pairs = tuple((each.query.detach(), each.positive.detach()) for each in directions)
+        pairs = tuple(pair for direction in directions for pair in self.keys.unit_pair(direction))
         stored = tuple(self.recipe.positives.stored(keys) for keys in fresh)
         return Step(self._total(losses), terms, stored, pairs)
 
@@ -184,10 +183,10 @@ class Learner(nn.Module):
         negatives, positives = self.recipe.negatives, self.recipe.positives
         step, total = context.step, context.total
         q = direction.query.float() / self.recipe.temperature
-        candidates = self._candidates(q, direction, draws)
+        own, lift = positives.pair((direction.positive.float() * q[:, None]).sum(2), step, total)
+        candidates = self._candidates(q, direction, own, draws)
         chosen = checked(negatives, negatives.select(candidates, draws, step, total), candidates.shape)
         neighbours = positives.select(candidates, chosen, draws, step, total)
-        own, lift = positives.pair((direction.positive.float() * q[:, None]).sum(2), step, total)
         neighbour_scores = None
         if neighbours is not None:
             neighbour_scores = candidates.read(checked(positives, neighbours, candidates.shape))
@@ -198,13 +197,20 @@ class Learner(nn.Module):
             count=chosen.count(candidates.shape[1]),
             lift=lift,
             highest=1 / self.recipe.temperature,
+            embeddings=self._embeddings(direction),
         )
 
-    def _candidates(self, q: Tensor, direction: key.Direction, draws: BatchRandom) -> Candidates | Stored:
+    def _embeddings(self, direction: key.Direction) -> Tensor | None:
+        """``[B, 2, d]`` queries and positives, for an objective that reads them."""
+        if not self.recipe.objective.reads_embeddings:
+            return None
+        return torch.stack([direction.query.float(), direction.positive[:, 0].float()], 1)
+
+    def _candidates(self, q: Tensor, direction: key.Direction, own: Tensor, draws: BatchRandom) -> Candidates | Stored:
         pool = direction.pool.float()
         about = (direction.own, direction.labels, direction.banned)
         if not self.keys.holds_keys:
-            return Candidates(q @ pool.T, *about)
+            return Candidates(q @ pool.T, *about, positive=own.detach())
         # by the size of the global batch, so that any number of processes goes the same way
         dense = 4 * (draws.rows or len(q)) * len(pool) <= DENSE_BYTES
-        return Stored(q, pool, *about, dense)
+        return Stored(q, pool, *about, dense, positive=own.detach())

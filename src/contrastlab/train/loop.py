@@ -124,10 +124,8 @@ def pretrain(
     steps = len(order) // settings.batch_size
     if recipe.keys is not None:
         check(steps, "batch_size", settings.batch_size, f"at most the number of images, {len(order)}")
-        if recipe.keys.reads_labels and int(images.labels[order].min()) < 0:
-            raise NotApplicableError(
-                "the supervised reference needs labels; this pre-training set has unlabelled images"
-            )
+        if recipe.reads_labels and int(images.labels[order].min()) < 0:
+            raise NotApplicableError(f"{recipe.name} reads labels; this pre-training set has unlabelled images")
     with fixed(seed):
         encoders = kind.encoders(recipe.views, images, settings)
     if start is not None:

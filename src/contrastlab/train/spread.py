@@ -102,8 +102,7 @@ class Watch:
     def _collapsed(self, row: dict[str, float]) -> bool:
         if row.get("mean_cosine", 0.0) > COSINE:
             return True
-        method_keys = self.course.recipe.keys
-        if method_keys is not None and method_keys.reads_labels:
+        if self.course.recipe.reads_labels:
             return False  # two classes that are told apart lie on one line
         return row.get("effective_rank", RANK) < RANK
 
