@@ -22,10 +22,11 @@ from made_runs import quiet
 from test_distributed import RECIPES
 from test_pretrain import numbers, same
 
+HAVE_A_MEMORY_OR_MAPS = keys.Bank | keys.Queue | keys.Locations | keys.Pixels | None
 IN_BATCH = {
     name: processes.small(name, 1)
     for name in methods.names()
-    if isinstance(methods.get(name).keys, keys.InBatch | keys.Pairs)
+    if not isinstance(methods.get(name).keys, HAVE_A_MEMORY_OR_MAPS)
 }
 
 
