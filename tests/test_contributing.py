@@ -24,6 +24,7 @@ from contrastlab.support.errors import ArgumentError, NotApplicableError
 from contrastlab.train import pretrain
 from contrastlab.train.learner import Learner
 from made_runs import quiet
+from made_scores import assert_absent_negatives_do_not_count, assert_is_twin, unit_scores
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 
@@ -43,15 +44,15 @@ def ring(page: Any) -> Recipe:
     return replace(methods.get("ring/iring"), name="x/momentum_bank", keys=page.MomentumBank(0.0, momentum=0.5))
 
 
-def weighted(page: Any) -> Recipe:
-    return replace(methods.get("ring/simclr"), name="x/weighted", objective=page.Weighted(0.3))
+def margin(page: Any) -> Recipe:
+    return replace(methods.get("ring/simclr"), name="x/margin", objective=page.Margin(0.2))
 
 
 def mixed(page: Any) -> Recipe:
     return replace(methods.get("ring/ir"), name="x/mixed", negatives=page.Mixed(50.0, k=16))
 
 
-@pytest.mark.parametrize("make", [ring, weighted, mixed])
+@pytest.mark.parametrize("make", [ring, margin, mixed])
 def test_the_exercises_train_in_the_loop(make, page, pictures, tiny, tmp_path) -> None:
     recipe = make(page).override({"negatives.k": 16, "negatives.inner": 5})
     done, again = (
@@ -59,7 +60,7 @@ def test_the_exercises_train_in_the_loop(make, page, pictures, tiny, tmp_path) -
     )
     assert [row["step"] for row in done.history] == [3, 6]
     assert all(math.isfinite(row["loss"]) for row in done.history)
-    assert "mi_bound" not in done.history[-1]  # of no ring, no weighted loss, and no part that does not say so
+    assert "mi_bound" not in done.history[-1]  # of no ring, no loss with a margin, and no part that does not say so
     assert again.history == done.history  # read back from its checkpoint
     assert type(recipe.keys).__name__ in recipe._repr_markdown_()
 
@@ -121,32 +122,28 @@ def test_the_bank_is_what_its_loop_says(page) -> None:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.07, 0.01])
-@pytest.mark.parametrize("beta", [0.01, 1.0])
-def test_the_objective_is_its_equation(beta: float, temperature: float, page) -> None:
-    generator = torch.Generator().manual_seed(3)
-    unit = F.normalize(torch.randn(3, 8, 5, dtype=torch.float64, generator=generator), dim=2)
-    own, others = (unit[0] * unit[1]).sum(1) / temperature, unit[0] @ unit[2].T / temperature
-    expected = []
-    for s, row in zip(own.tolist(), others.tolist(), strict=True):
-        weights = [math.exp(beta * n) for n in row]
-        mean = sum(w * math.exp(n) for w, n in zip(weights, row, strict=True)) / sum(weights)
-        expected.append(-s + math.log(math.exp(s) + len(row) * mean))
-    got = page.Weighted(beta)(Scores(own.float(), others.float(), highest=1 / temperature))
-    torch.testing.assert_close(got.double(), torch.tensor(expected, dtype=torch.float64), rtol=2e-4, atol=2e-4)
+@pytest.mark.parametrize("wanted", [0.01, 0.5])
+def test_the_objective_is_its_equation(wanted: float, temperature: float, page) -> None:
+    scores = unit_scores(temperature)
+
+    def twin(given: Scores) -> Tensor:
+        losses = []
+        for own, row in zip(given.own, given.negatives, strict=True):
+            lowered = (own - wanted / temperature).exp()
+            losses.append(-(lowered / (lowered + row.exp().sum())).log())
+        return torch.stack(losses).mean()
+
+    assert_is_twin(page.Margin(wanted), twin, scores)
 
 
 def test_the_objective_at_its_edges(page) -> None:
-    own, others = torch.tensor([0.5, 9.0]), torch.randn(2, 7)
-    loss = page.Weighted(0.0)(Scores(own, others, highest=9.0))
-    torch.testing.assert_close(loss, objectives.info_nce(own, others))
-    own, others = torch.tensor([0.5, 9.0, 200.0], requires_grad=True), torch.randn(3, 7, requires_grad=True)
-    absent = torch.tensor([True, False, False])
-    loss = page.Weighted(0.5)(Scores(own, others.masked_fill(absent[:, None], objectives.ABSENT), highest=200.0))
-    assert loss[0] == 0
-    assert bool(loss.isfinite().all())
-    for gradient in torch.autograd.grad(loss.sum(), (own, others)):
-        assert not gradient[0].any()
-        assert bool(gradient.isfinite().all())
+    scores = unit_scores(0.1)
+    torch.testing.assert_close(page.Margin(1e-12)(scores), objectives.info_nce(scores.own, scores.negatives))
+    assert_absent_negatives_do_not_count(page.Margin(0.2))
+    views = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    assert objectives.from_views(*views, page.Margin(0.2)) > objectives.from_views(*views)
+    with pytest.raises(ArgumentError, match="^margin=0: accepted is a positive number"):
+        page.Margin(0)
 
 
 def test_mixed_negatives_are_half_of_the_closest_and_never_the_own_key(page) -> None:
@@ -163,8 +160,8 @@ def test_mixed_negatives_are_half_of_the_closest_and_never_the_own_key(page) -> 
 
 
 def test_what_the_parts_need_is_refused_by_the_recipe(page) -> None:
-    with pytest.raises(NotApplicableError, match=r"Weighted\(beta=0.3\) weighs against one positive key"):
-        replace(weighted(page), positives=positives.Neighbours())
+    with pytest.raises(NotApplicableError, match=r"Margin\(margin=0.2\) lowers the score of one positive key"):
+        replace(margin(page), positives=positives.Neighbours())
     with pytest.raises(NotApplicableError, match=r"MomentumBank.* needs one view"):
         replace(ring(page), views=methods.get("ring/moco").views)
     cave = replace(ring(page), negatives=negatives.Cave())  # it offers what a bank offers

@@ -38,6 +38,7 @@ RECIPES = {
         *(methods.get(n).override(FEW) for n in (
             "ring/ir", "ring/iring", "ring/cmcring", "ring/moco", "ring/mocoring", "ring/la", "vince/cmc",
             "vince/cave_anneal", "ours/supervised", "fmicl/kl", "fmicl/au", "fmicl/moco_v3", "jcl/vanilla",
+            "supcon/out", "decoupled/dclw", "facenet/semi_hard", "barlow/barlow", "vicreg/vicreg", "byol/byol",
         )),
         made("ring/moco", "simclr", keys=BATCH_KEYS),
         made("ring/moco", "simclr_uniform", keys=BATCH_KEYS, negatives=negatives.Uniform(5)),

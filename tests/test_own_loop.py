@@ -2,6 +2,9 @@
 
 import copy
 import math
+import re
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,3 +145,20 @@ def test_from_queue_names_what_it_does_not_take(change: dict[str, Any], message:
     given = {"queries": queries, "positives": positives, "queue": queue, **change}
     with pytest.raises(ArgumentError, match=message):
         objectives.from_queue(**given)
+
+
+def test_every_loss_that_the_reference_lists_is_a_loss_of_two_views() -> None:
+    page = (Path(__file__).parents[1] / "book" / "api.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .* \| (`.*\)`) \| `(?:contrastlab\.)?([a-z_.]+)` \|$", page, re.M)
+    assert len(rows) >= 10
+    z1, z2 = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    seen = set()
+    for calls, module in rows:
+        for call in re.findall(r"`([^`]+)`", calls):
+            objective = eval(call, vars(import_module(f"contrastlab.{module}")))
+            loss = objectives.from_views(z1, z2, objective, temperature=0.5)
+            (slope,) = torch.autograd.grad(loss, z1)
+            assert bool(slope.isfinite().all()), call
+            assert bool(slope.any()), call
+            seen.add(loss.item())
+    assert len(seen) >= len(rows)

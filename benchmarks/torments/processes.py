@@ -41,10 +41,10 @@ FEW = {
 class Plain(nn.Module):
     """An encoder of vectors without running statistics; without any of the batch unless ``normed``."""
 
-    def __init__(self, normed: bool = False, dim: int = DIM) -> None:
+    def __init__(self, normed: bool = False, dim: int = DIM, *, centred: bool = False) -> None:
         super().__init__()
-        # a bias before batch-norm has no gradient but rounding
-        self.linear = nn.Linear(FEATURES, dim, bias=not normed)
+        # a bias before batch-norm, or before a loss of centred embeddings, has no gradient but rounding
+        self.linear = nn.Linear(FEATURES, dim, bias=not normed and not centred)
         # batch statistics too are the same where the batch has as many parts as there are processes
         self.norm = nn.BatchNorm1d(dim, track_running_stats=False) if normed else nn.Identity()
 
@@ -84,7 +84,8 @@ class Decoder(nn.Module):
 
 def encoders(recipe: Recipe, normed: bool = False, dim: int = DIM) -> nn.ModuleList:
     """One for each stream."""
-    return nn.ModuleList(Plain(normed, dim) for _ in recipe.views.streams)
+    centred = isinstance(recipe.keys, keys.Pairs)
+    return nn.ModuleList(Plain(normed, dim, centred=centred) for _ in recipe.views.streams)
 
 
 def vectors(recipe: Recipe, batch: int, generator: torch.Generator) -> list[Tensor]:
