@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jupytext
 import pytest
+import vendored
 import yaml
 
 BOOK = Path(__file__).parents[1] / "book"
@@ -174,3 +175,11 @@ def test_every_section_of_a_chapter_has_an_anchor_of_its_own(page: Path) -> None
     assert len(sections) >= 5
     for before, title in sections:
         assert re.fullmatch(rf"\({page.stem.replace('_', '-')}:[a-z0-9-]+\)=", before), title
+
+
+def test_the_words_for_a_figure_are_whole_sentences_of_its_own_and_none_of_its_neighbours() -> None:
+    source = 'panel.set_title("Two\\nparts"); panel.set(xlabel="steps", ylabel="loss (nats)"); panel.legend(title="no")'
+    words = vendored.alternative(source, "", "A section")
+    assert words == "Chart titled “Two parts”. Its axes show steps and loss (nats)."
+    assert vendored.alternative(source, "Left: a ball.", "A section") == "Left: a ball."
+    assert vendored.alternative("", "", "A section") == "Chart of the section “A section”."

@@ -91,47 +91,64 @@ MOST_COLOURS = 8_000
 """Of a chart; a picture with photographs in it has more."""
 
 
-def describe(app: Sphinx, doctree: nodes.document) -> None:
-    """Alternative text for figures that a cell drew, and the class ``photo`` for those that hold photographs.
+WIDEST = 700
+"""Pixels of a chart that a telephone can shrink and its words still be read; a wider one is pushed sideways there."""
 
-    The text is the caption below the figure and the titles and axes that the cell names, but not the titles of legends;
-    the first sentence of what follows stands in where there is neither caption nor title.
+
+def describe(app: Sphinx, doctree: nodes.document) -> None:
+    """Alternative text for figures that a cell drew, and the classes ``photo`` and ``wide``.
+
+    The text is the caption below the figure, or else the titles and axes that the cell names, in whole sentences.
+    ``photo`` is for figures that hold photographs.
     """
     for cell in doctree.findall(lambda node: isinstance(node, nodes.container) and "cell" in node.get("classes", [])):
         source = "\n".join(block.astext() for block in cell.findall(nodes.literal_block))
-        titles, axes = (
-            list(dict.fromkeys(word.replace("\\n", " ") for word in re.findall(pattern, source)))
-            for pattern in (
-                r"""(?<!legend\()title\w*[=(]\s*f?"([^"{}]{3,})\"""",
-                r"""[xy]label\w*[=(]\s*f?"([^"{}]{3,})\"""",
-            )
-        )
         for image in cell.findall(nodes.image):
             if not image.get("alt") or "/" in image["alt"]:
-                caption, sentence = _caption(cell)
-                named = [
-                    caption or ("" if titles else sentence),
-                    "; ".join(titles),
-                    f"Axes: {'; '.join(axes)}" if axes else "",
-                ]
-                section = next((s for s in _sections(image)), "this page")
-                image["alt"] = " ".join(f"{part.rstrip('.')}." for part in named if part) or f"Figure in '{section}'"
+                section = next(_sections(image), "this page")
+                image["alt"] = alternative(source, _caption(cell), section)
             path = Path(app.srcdir) / image["uri"]
             with Image.open(
                 path if path.is_file() else Path(app.outdir).parent / "jupyter_execute" / path.name
             ) as drawn:
+                if drawn.width > WIDEST:
+                    image["classes"].append("wide")
                 if drawn.convert("RGB").getcolors(MOST_COLOURS) is None:
                     image["classes"].append("photo")
 
 
-def _caption(cell: nodes.Element) -> tuple[str, str]:
-    """The paragraph below a cell if all of it is a caption, in italics; and its first sentence."""
+def alternative(source: str, caption: str, section: str) -> str:
+    """What stands for a figure: its caption, or a sentence on its titles and one on its axes, as ``source`` has them.
+
+    A figure without title is named by the section that it stands in. Titles of legends are left out.
+    """
+    titles = _words(r"""(?<!legend\()title\w*[=(]\s*f?"([^"{}]{3,})\"""", source)
+    axes = _words(r"""[xy]label\w*[=(]\s*f?"([^"{}]{3,})\"""", source)
+    if caption:
+        first = caption.rstrip(".")
+    elif titles:
+        first = f"Chart titled {_listed([f'“{title}”' for title in titles])}"
+    else:
+        first = f"Chart of the section “{section}”"
+    second = f" Its axes show {_listed(axes)}." if axes and not caption else ""
+    return f"{first}.{second}"
+
+
+def _words(pattern: str, source: str) -> list[str]:
+    return list(dict.fromkeys(word.replace("\\n", " ") for word in re.findall(pattern, source)))
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _caption(cell: nodes.Element) -> str:
+    """The paragraph below a cell if all of it is a caption, in italics; else nothing."""
     follows = cell.next_node(descend=False, siblings=True)
     if not isinstance(follows, nodes.paragraph):
-        return "", ""
-    text = " ".join(follows.astext().split())
-    caption = len(follows.children) == 1 and isinstance(follows[0], nodes.emphasis)
-    return text if caption else "", re.split(r"(?<=[.:?!]) (?=[A-Z])", text)[0].replace(":", ".")
+        return ""
+    in_italics = len(follows.children) == 1 and isinstance(follows[0], nodes.emphasis)
+    return " ".join(follows.astext().split()) if in_italics else ""
 
 
 def _sections(node: nodes.Node) -> Iterator[str]:

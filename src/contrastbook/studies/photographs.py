@@ -1,0 +1,116 @@
+"""What real photographs have in common: crops of different ones that look alike, and neighbours of an encoder.
+
+The tiles are those of the game on the front page (``contrastbook.figures.game``): squares of seven free photographs,
+and the embeddings of an encoder that was trained on such squares.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from contrastbook.figures import game
+from contrastlab import data, methods, tasks
+from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.domain import modality
+from contrastlab.settings import Settings
+from contrastlab.support.errors import check_choice
+from contrastlab.support.seeds import fixed
+
+SMALL = 12
+"""Pixels along an edge at which two views are compared."""
+PLAINEST = 30.0
+"""A crop of a smaller standard deviation, in steps of 255, shows next to nothing."""
+
+
+@cache
+def tiles() -> tuple[Tensor, Tensor]:
+    """All tiles, uint8 ``[N, 3, 80, 80]``, and the number of the photograph of each, int64 ``[N]``."""
+    stored = game.data()
+    sheet = np.asarray(Image.open(io.BytesIO(base64.b64decode(stored["sheet"]))).convert("RGB"))
+    columns, owners = stored["columns"], torch.tensor(stored["owners"])
+    side = sheet.shape[1] // columns
+    rows = sheet.reshape(-1, side, columns, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)
+    return torch.from_numpy(rows[: len(owners)].copy()).permute(0, 3, 1, 2), owners
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two views, uint8 ``[3, h, w]``, of the tiles ``of``, and their distance: root mean square, in steps of 255."""
+
+    first: Tensor
+    second: Tensor
+    of: tuple[int, int]
+    distance: float
+
+
+def _views(kind: Literal["crop", "flip"], draws: torch.Generator) -> tuple[list[Tensor], list[int]]:
+    """Views that show something, and the tile of each: sixteen crops of a tile, or the tile and its mirror image."""
+    views, of = [], []
+    for number, tile in enumerate(tiles()[0]):
+        if kind == "flip":
+            both = [tile, tile.flip(2)]
+        else:
+            size = tile.shape[1]
+            corners = torch.rand(16, 3, generator=draws)
+            sides = (size * (0.2 + 0.3 * corners[:, 0]).sqrt()).round().long()  # a fifth to a half of the area
+            places = ((size - sides[:, None]) * corners[:, 1:]).round().long()
+            both = [tile[:, y : y + s, x : x + s] for s, (y, x) in zip(sides.tolist(), places.tolist(), strict=True)]
+        kept = [view for view in both if float(view.float().std()) > PLAINEST]
+        views += kept
+        of += [number] * len(kept)
+    return views, of
+
+
+def nearest_pairs(kind: Literal["crop", "flip"], count: int = 6, seed: int = 0) -> list[Pair]:
+    """The pairs of views of *different* photographs with the smallest distance, each tile in one pair at most."""
+    check_choice("kind", kind, ("crop", "flip"))
+    views, of = _views(kind, torch.Generator().manual_seed(seed))
+    small = [F.adaptive_avg_pool2d(view.float(), SMALL).flatten() for view in views]
+    table = torch.cdist(torch.stack(small), torch.stack(small)) / (3 * SMALL**2) ** 0.5
+    owner = tiles()[1][of]
+    table[owner[:, None] <= owner] = torch.inf  # the same photograph, and each pair once
+    pairs: list[Pair] = []
+    used: set[int] = set()
+    for place in table.flatten().topk(20_000, largest=False).indices.tolist():
+        i, j = divmod(place, len(views))
+        if used.isdisjoint((of[i], of[j])):
+            pairs.append(Pair(views[i], views[j], (of[i], of[j]), float(table[i, j])))
+            used |= {of[i], of[j]}
+        if len(pairs) == count:
+            break
+    return pairs
+
+
+@cache
+def embeddings() -> dict[str, Tensor]:
+    """Embeddings of the whole tiles, unit length ``[N, d]``: ``before`` training, and ``after`` as stored."""
+    stored, (items, owners) = game.data(), tiles()
+    values = np.frombuffer(base64.b64decode(stored["embeddings"]), np.int8).reshape(len(owners), -1, stored["dim"])
+    after = torch.from_numpy(values[:, 0].astype(np.float32))  # the first view of a tile is the tile
+    settings, recipe = Settings(**stored["made"]["settings"]), methods.get(stored["made"]["recipe"])
+    names = tuple(name for name, _ in stored["photographs"])
+    pictures = data.ImageSet("tiles", F.interpolate(items.float(), 32, mode="area").byte(), owners, names)
+    with fixed(0):
+        untrained = modality(pictures).encoders(recipe.views, pictures, settings)
+    views = augmentation(settings.augmentation, settings.image_size)
+    before, _ = tasks.encode(untrained, recipe.views, views, pictures)
+    return {"before": F.normalize(before, dim=1), "after": F.normalize(after, dim=1)}
+
+
+def neighbours(when: Literal["before", "after"], count: int = 4) -> Tensor:
+    """The other tiles whose embeddings are nearest to each tile's, the nearest first: ``[N, count]``."""
+    check_choice("when", when, ("before", "after"))
+    rows = embeddings()[when]
+    cosines = rows @ rows.T
+    cosines.fill_diagonal_(-2)
+    return cosines.topk(count, dim=1).indices
