@@ -16,7 +16,7 @@ MODE ?= quick
 # How much the chapters compute: smoke, or laptop (more seeds, larger samples, real images; minutes more).
 PROFILE ?= $(or $(CONTRASTLAB_PROFILE),smoke)
 KNOWN_PROFILE = $(if $(filter smoke laptop,$(PROFILE)),,$(error PROFILE=$(PROFILE): accepted is smoke or laptop))
-NBVAL = pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval-current-env
+NBVAL = pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval-kernel-name python3
 export UV_COMPILE_BYTECODE = 1
 
 .PHONY: help setup table1 test test-all lint lint-actions format thermometers types pairing unit notebooks kept chapters book check-book pdf lab \

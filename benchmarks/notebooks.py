@@ -62,7 +62,8 @@ def serve(command: list[str]) -> int:
     """Run a command whose Jupyter kernels are forks of this process, which has imported the packages once.
 
     A kernel's connection file, environment, folder and standard streams come over a socket from :func:`kernel`, the
-    process that Jupyter starts and watches. Each of the two ends when the other has ended.
+    process that Jupyter starts and watches. Each of the two ends when the other has ended. At the end the notebooks
+    that took most processor time are printed.
     """
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it, before the import
     for name in PRELOADED:
@@ -78,27 +79,49 @@ def serve(command: list[str]) -> int:
         listener.settimeout(0.2)
         path = os.pathsep.join(filter(None, (folder, os.environ.get("JUPYTER_PATH"))))
         started = subprocess.Popen(command, env=os.environ | {SOCKET: listener.getsockname(), "JUPYTER_PATH": path})
-        kernels: set[int] = set()
+        kernels: dict[int, str] = {}
+        seconds: dict[str, float] = {}
         while started.poll() is None:
-            kernels = {pid for pid in kernels if os.waitpid(pid, os.WNOHANG)[0] == 0}
+            _count_ended(kernels, seconds, os.WNOHANG)
             with contextlib.suppress(TimeoutError):
                 asked, _ = listener.accept()
                 with asked:
-                    kernels.add(_fork(asked, listener))
+                    pid, notebook = _fork(asked, listener)
+                    kernels[pid] = notebook
+        _count_ended(kernels, seconds, 0)
+        _print_longest(seconds)
         return started.returncode
 
 
-def _fork(asked: socket.socket, listener: socket.socket) -> int:
+def _count_ended(kernels: dict[int, str], seconds: dict[str, float], options: int) -> None:
+    """Move the kernels that have ended into the processor seconds of their notebooks."""
+    for pid, notebook in list(kernels.items()):
+        ended, _, used = os.wait4(pid, options)
+        if ended:
+            seconds[notebook] = seconds.get(notebook, 0.0) + used.ru_utime + used.ru_stime
+            del kernels[pid]
+
+
+def _print_longest(seconds: dict[str, float], count: int = 15) -> None:
+    """Print which notebooks took most processor time."""
+    print(f"Processor seconds of {len(seconds)} notebooks: {sum(seconds.values()):.0f}, most of them in")
+    for notebook in sorted(seconds, key=seconds.__getitem__, reverse=True)[:count]:
+        print(f"  {seconds[notebook]:6.1f} {notebook}")
+
+
+def _fork(asked: socket.socket, listener: socket.socket) -> tuple[int, str]:
+    """Number of the process that became a kernel, and the notebook that pytest runs in it."""
     text, streams, *_ = socket.recv_fds(asked, 1 << 20, 3)
+    given = json.loads(text)
     pid = os.fork()
     if pid:
         for stream in streams:
             os.close(stream)
         asked.sendall(str(pid).encode())
-        return pid
+        notebook, *_ = given["environment"].get("PYTEST_CURRENT_TEST", "a notebook").split("::")
+        return pid, notebook
     try:
         listener.close()
-        given = json.loads(text)
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
         os.environ.clear()
