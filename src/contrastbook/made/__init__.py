@@ -16,7 +16,9 @@ TASKS = ("speaker", "digit", "command", "action", "object", "location")
 """Labels of the generated voices, in the order of ring Table 5c."""
 
 
-def _made(modality: str, module: str, *names: str) -> dict[str, Source]:
+def _sources(modality: str, module: str, *names: str) -> dict[str, Source]:
+    """Sources of the sets ``names``, which a module of this package generates when one is loaded."""
+
     def read(request: Request) -> Splits:
         splits: Splits = import_module(f"{__name__}.{module}").load(request)
         return splits
@@ -27,11 +29,11 @@ def _made(modality: str, module: str, *names: str) -> dict[str, Source]:
 _SILHOUETTES = ("silhouettes", "silhouettes_keypoints", "silhouettes_lvis", "silhouettes_1200")
 
 SOURCES: Mapping[str, Source] = {
-    **_made("image", "shapes", "shapes", "plain_shapes", "shapes_recoloured"),
-    **_made("clip", "actions", "clips"),
-    **_made("scene", "rooms", "rooms", "rooms_validation"),
-    **_made("sentence", "grammar", "grammar", "grammar_pairs"),
-    **_made("waveform", "voices", "voices", *(f"voices_{task}" for task in TASKS)),
-    **_made("annotated image", "silhouettes", *_SILHOUETTES),
+    **_sources("image", "shapes", "shapes", "plain_shapes", "shapes_recoloured"),
+    **_sources("clip", "actions", "clips"),
+    **_sources("scene", "rooms", "rooms", "rooms_validation"),
+    **_sources("sentence", "grammar", "grammar", "grammar_pairs"),
+    **_sources("waveform", "voices", "voices", *(f"voices_{task}" for task in TASKS)),
+    **_sources("annotated image", "silhouettes", *_SILHOUETTES),
 }
 """Name of a data set to its source."""

@@ -8,7 +8,6 @@ class, but objects are more saturated than walls. World axes are right, down, fo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -27,15 +26,21 @@ HEIGHT, WIDTH = 64, 96
 CLASSES = ("floor", "wall", "ceiling", "sphere", "box")  # of pixels
 KINDS = ("boxes", "spheres", "both")  # classes of rooms: what lies in them
 SLOTS = 3  # spheres, and boxes, that a room has at most
-PART = 1_000_000_000  # pre-training counts scenes from 0; labelled training, validation and test from its multiples
-SIZES = {"pretrain": 1000, "train": 200, "validation": 200, "test": 300}  # scenes, in the order of their numbers
+PART = 1_000_000_000  # pre-training counts scenes from 0; the other parts from multiples of this
+SIZES = {"pretrain": 1000, "train": 200, "validation": 200, "test": 300}  # scenes of each part
 
-_SURFACES = 6 + 2 * SLOTS
-_CLASS_OF = np.array([0, 2, 1, 1, 1, 1] + [3] * SLOTS + [4] * SLOTS)
-_CHUNK = 16
+_FLOOR, _CEILING = 0, 1  # numbers of surfaces; the walls are those along the x axis, then along z
+_LEFT, _RIGHT, _BACK, _FRONT = 2, 3, 4, 5
+_FIRST_SPHERE = 6
+_FIRST_BOX = _FIRST_SPHERE + SLOTS
+_SURFACES = _FIRST_BOX + SLOTS
+_CLASS_OF = np.array([0, 2, 1, 1, 1, 1] + [3] * SLOTS + [4] * SLOTS)  # surface -> index into CLASSES
+_CHUNK = 16  # scenes rendered at a time
 _FOCAL = 0.9  # of the width: 58 degrees across
+_NUMBERS = 48 + 10 * _SURFACES + 16 * SLOTS  # random numbers kept for each room; not all are used
 
 Array = NDArray[np.float32]
+Float64 = NDArray[np.float64]
 
 
 class Hits(NamedTuple):
@@ -61,78 +66,199 @@ class Rooms(NamedTuple):
     turn: Array  # [n, 3, 3] camera to world
 
 
+class _Stream:
+    """Uniform random numbers of n rooms, handed out in order: a room's depend on seed and number alone."""
+
+    def __init__(self, seed: int, indices: NDArray[np.int64]) -> None:
+        raw = np.stack([self._raw_numbers(seed, int(index)) for index in indices])
+        self._values: Float64 = (raw >> np.uint64(11)) * np.float64(2.0**-53)  # [n, _NUMBERS] in [0, 1)
+        self._used = 0
+
+    @staticmethod
+    def _raw_numbers(seed: int, index: int) -> NDArray[np.uint64]:
+        generator = np.random.Philox(key=seed, counter=[0, 0, 0, index])
+        return generator.random_raw(_NUMBERS)
+
+    def uniform(self, low: float, high: float, *shape: int) -> Float64:
+        """The next numbers of each room, ``[n, *shape]`` in [low, high)."""
+        count = math.prod(shape)
+        values = self._values[:, self._used : self._used + count]
+        self._used += count
+        return low + (high - low) * values.reshape(-1, *shape)
+
+    def skip(self, count: int) -> None:
+        """Leave out numbers that an older version drew, so that later ones stay the same."""
+        self._used += count
+
+
+class _View(NamedTuple):
+    """Where the cameras of n rooms stand, and where they look."""
+
+    position: Float64  # [n, 3]
+    yaw: Float64  # [n] radians, to the right
+    pitch: Float64  # [n] radians, down
+    roll: Float64  # [n] radians
+
+
 def _turn(axis: int, angle: NDArray[Any]) -> NDArray[Any]:
-    """``[n, 3, 3]``, by angles ``[n]`` about right (0), down (1) or forward (2)."""
-    c, s = np.cos(angle), np.sin(angle)
-    turned = np.zeros((len(angle), 3, 3), angle.dtype)
-    a, b = (axis + 1) % 3, (axis + 2) % 3
-    turned[:, axis, axis] = 1
-    turned[:, a, a], turned[:, a, b], turned[:, b, a], turned[:, b, b] = c, -s, s, c
-    return turned
+    """Matrices ``[n, 3, 3]`` that turn by angles ``[n]`` about right (0), down (1) or forward (2)."""
+    cos = np.cos(angle)
+    sin = np.sin(angle)
+    first = (axis + 1) % 3
+    second = (axis + 2) % 3
+    matrices = np.zeros((len(angle), 3, 3), angle.dtype)
+    matrices[:, axis, axis] = 1
+    matrices[:, first, first] = cos
+    matrices[:, first, second] = -sin
+    matrices[:, second, first] = sin
+    matrices[:, second, second] = cos
+    return matrices
 
 
-def _rotation(yaw: NDArray[np.float64], pitch: NDArray[np.float64], roll: NDArray[np.float64]) -> Array:
-    """``[n, 3, 3]``, camera to world: first roll, then pitch (down is positive), then yaw (right is positive)."""
-    turned: Array = (_turn(1, yaw) @ _turn(0, -pitch) @ _turn(2, roll)).astype(np.float32)
-    return turned
+def _camera_to_world(view: _View) -> Float64:
+    """Matrices ``[n, 3, 3]``: first roll, then pitch, then yaw."""
+    roll = _turn(2, view.roll)
+    pitch = _turn(0, -view.pitch)
+    yaw = _turn(1, view.yaw)
+    return yaw @ pitch @ roll
 
 
-def _hue(hue: NDArray[np.float64], saturation: NDArray[np.float64], value: NDArray[np.float64]) -> NDArray[np.float64]:
-    """HSV to RGB, in the last axis."""
-    k = (np.array([5.0, 3.0, 1.0]) + 6 * hue[..., None]) % 6
-    rgb: NDArray[np.float64] = value[..., None] * (1 - saturation[..., None] * np.clip(np.minimum(k, 4 - k), 0, 1))
-    return rgb
+def _rgb(hue: Float64, saturation: Float64, value: Float64) -> Float64:
+    """Red, green and blue, in a new last axis, of hues (0 to 1), saturations and values of HSV."""
+    sector = (np.array([5.0, 3.0, 1.0]) + 6 * hue[..., None]) % 6
+    ramp = np.clip(np.minimum(sector, 4 - sector), 0, 1)
+    darkening: Float64 = 1 - saturation[..., None] * ramp
+    return value[..., None] * darkening
+
+
+def _draw_walls(stream: _Stream) -> tuple[Float64, Float64]:
+    """Two opposite corners ``[n, 3]`` of each room, in metres."""
+    width = stream.uniform(3.0, 6.0)
+    height = stream.uniform(2.3, 3.4)
+    depth = stream.uniform(3.5, 8.0)
+    zero = np.zeros_like(width)
+    low = np.stack([-width / 2, -height, zero], -1)
+    high = np.stack([width / 2, zero, depth], -1)
+    return low, high
+
+
+def _draw_view(stream: _Stream, width: Float64) -> _View:
+    """A camera near the back wall, at the height of eyes, in rooms of this width ``[n]``."""
+    x = stream.uniform(-0.25, 0.25) * width
+    height = stream.uniform(1.0, 1.8)
+    z = stream.uniform(0.2, 0.8)
+    yaw = stream.uniform(-0.4, 0.4)
+    pitch = stream.uniform(-0.1, 0.25)
+    roll = stream.uniform(-0.05, 0.05)
+    return _View(np.stack([x, -height, z], -1), yaw, pitch, roll)
+
+
+def _draw_places(stream: _Stream, view: _View, low: Float64, high: Float64) -> tuple[Float64, Float64]:
+    """Places x and z ``[n, SLOTS]`` in front of the camera, at least 0.3 m from every wall."""
+    ahead = stream.uniform(1.3, 4.5, SLOTS)
+    aside = stream.uniform(-0.42, 0.42, SLOTS)  # of the distance ahead
+    cos = np.cos(view.yaw)[:, None]
+    sin = np.sin(view.yaw)[:, None]
+    x = view.position[:, :1] + ahead * (sin + aside * cos)
+    z = view.position[:, 2:] + ahead * (cos - aside * sin)
+    x = np.clip(x, low[:, :1] + 0.3, high[:, :1] - 0.3)
+    z = np.clip(z, low[:, 2:] + 0.3, high[:, 2:] - 0.3)
+    return x, z
+
+
+def _draw_present(stream: _Stream, kind: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which of the slots ``[n, SLOTS]`` hold a sphere, and which a box.
+
+    A room of one kind of things has one to three of them; a room of both has one or two of each.
+    """
+    most = np.where(kind == KINDS.index("both"), 2, 3)
+    counts = (stream.uniform(0, 1, 2) * most[:, None]).astype(np.int64) + 1
+    spheres = np.where(kind == KINDS.index("boxes"), 0, counts[:, 0])
+    boxes = np.where(kind == KINDS.index("spheres"), 0, counts[:, 1])
+    slots = np.arange(SLOTS)
+    return slots < spheres[:, None], slots < boxes[:, None]
+
+
+def _draw_spheres(stream: _Stream, x: Float64, z: Float64, present: NDArray[np.bool_]) -> Float64:
+    """Centre and radius ``[n, SLOTS, 4]``; three of ten hang above the floor."""
+    radius = stream.uniform(0.2, 0.55, SLOTS)
+    hangs = stream.uniform(0, 1, SLOTS) < 0.3
+    above_floor = np.where(hangs, stream.uniform(0.0, 1.2, SLOTS), 0.0)
+    radius = radius * present
+    return np.stack([x, -radius - above_floor, z, radius], -1)
+
+
+def _draw_boxes(stream: _Stream, x: Float64, z: Float64, present: NDArray[np.bool_]) -> Float64:
+    """Centre, half sides and angle about the vertical ``[n, SLOTS, 7]``; boxes stand on the floor."""
+    half_sides = stream.uniform(0.15, 0.5, SLOTS, 3)
+    angle = stream.uniform(0, math.pi / 2, SLOTS)
+    half_sides = half_sides * present[..., None]
+    centre = np.stack([x, -half_sides[..., 1], z], -1)
+    return np.concatenate([centre, half_sides, angle[..., None]], -1)
+
+
+def _draw_paint(stream: _Stream) -> Float64:
+    """Colour and wave of every surface ``[n, surfaces, 9]``, as :class:`Rooms` has them.
+
+    The four walls share one paint. Objects are more saturated than the room.
+    """
+    saturation = stream.uniform(0, 1, _SURFACES)
+    of_objects = 0.35 + 0.55 * saturation
+    of_room = 0.05 + 0.35 * saturation
+    is_object = np.arange(_SURFACES) >= _FIRST_SPHERE
+    saturation = np.where(is_object, of_objects, of_room)
+    hue = stream.uniform(0, 1, _SURFACES)
+    value = stream.uniform(0.3, 0.95, _SURFACES)
+    colour = _rgb(hue, saturation, value)
+    frequencies = stream.uniform(-4.0, 4.0, _SURFACES, 3)
+    for shared in (colour, frequencies):
+        shared[:, _RIGHT : _FRONT + 1] = shared[:, _LEFT : _LEFT + 1]
+    phase = stream.uniform(0, 1, _SURFACES)
+    amplitude = stream.uniform(0, 0.35, _SURFACES)
+    sharpness = stream.uniform(1, 6, _SURFACES)
+    wave_shape = np.stack([phase, amplitude, sharpness], -1)
+    return np.concatenate([colour, frequencies, wave_shape], -1)
+
+
+def _draw_light(stream: _Stream, low: Float64, high: Float64) -> Float64:
+    """Position under the ceiling, share of ambient light, and strength ``[n, 5]`` of one lamp."""
+    x = stream.uniform(0.1, 0.9)
+    y = stream.uniform(0.02, 0.2)
+    z = stream.uniform(0.1, 0.9)
+    position = low + (high - low) * np.stack([x, y, z], -1)
+    ambient = stream.uniform(0.25, 0.5)
+    strength = stream.uniform(0.8, 1.1)
+    return np.concatenate([position, ambient[:, None], strength[:, None]], -1)
 
 
 def draw(seed: int, indices: NDArray[np.int64]) -> Rooms:
-    """The rooms of a data set with the numbers ``indices`` ``[n]``, from 0."""
-    count = 48 + 10 * _SURFACES + 8 * SLOTS * 2
-    raw = np.stack([np.random.Philox(key=seed, counter=[0, 0, 0, int(i)]).random_raw(count) for i in indices])
-    stream: Iterator[NDArray[np.float64]] = iter(((raw >> np.uint64(11)) * 2.0**-53).T)
+    """The rooms of a data set with the numbers ``indices`` ``[n]``, from 0.
 
-    def u(low: float = 0.0, high: float = 1.0, *shape: int) -> NDArray[np.float64]:
-        values = np.stack([next(stream) for _ in range(math.prod(shape))], -1) if shape else next(stream)
-        values = values.reshape(len(raw), *shape)
-        return low + (high - low) * values
-
-    kind = np.minimum(u(0, 3), 2.999).astype(np.int64)
-    wide, tall, deep = u(3.0, 6.0), u(2.3, 3.4), u(3.5, 8.0)
-    low = np.stack([-wide / 2, -tall, np.zeros_like(wide)], -1)
-    high = np.stack([wide / 2, np.zeros_like(wide), deep], -1)
-    position = np.stack([u(-0.25, 0.25) * wide, -u(1.0, 1.8), u(0.2, 0.8)], -1)
-    yaw, pitch, roll = u(-0.4, 0.4), u(-0.1, 0.25), u(-0.05, 0.05)
-    u(0, 1, 6)  # once drew the motion of the camera; the numbers after them are to stay the same
-
-    def ground(slots: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        # places in front of the camera, in the camera's heading
-        ahead, aside = u(1.3, 4.5, slots), u(-0.42, 0.42, slots)
-        x = position[:, :1] + ahead * (np.sin(yaw)[:, None] + aside * np.cos(yaw)[:, None])
-        z = position[:, 2:] + ahead * (np.cos(yaw)[:, None] - aside * np.sin(yaw)[:, None])
-        return np.clip(x, low[:, :1] + 0.3, high[:, :1] - 0.3), np.clip(z, low[:, 2:] + 0.3, high[:, 2:] - 0.3)
-
-    many = (u(0, 1, 2) * np.where(kind[:, None] == 2, 2, 3)).astype(np.int64) + 1  # 1 to 3 of a kind, 1 or 2 of both
-    slot = np.arange(SLOTS)
-    (x, z), radius = ground(SLOTS), u(0.2, 0.55, SLOTS)
-    hang = np.where(u(0, 1, SLOTS) < 0.3, u(0.0, 1.2, SLOTS), 0.0)
-    radius = radius * ((kind[:, None] != 0) & (slot < many[:, :1]))
-    spheres = np.stack([x, -radius - hang, z, radius], -1)
-    (x, z), sides, angle = ground(SLOTS), u(0.15, 0.5, SLOTS, 3), u(0, math.pi / 2, SLOTS)
-    sides = sides * ((kind[:, None] != 1) & (slot < many[:, 1:]))[..., None]
-    boxes = np.concatenate([np.stack([x, -sides[..., 1], z], -1), sides, angle[..., None]], -1)
-
-    thing = (np.arange(_SURFACES) >= 6)[None]
-    saturation = u(0, 1, _SURFACES)
-    saturation = np.where(thing, 0.35 + 0.55 * saturation, 0.05 + 0.35 * saturation)
-    rgb = _hue(u(0, 1, _SURFACES), saturation, u(0.3, 0.95, _SURFACES))
-    rgb[:, 3:6] = rgb[:, 2:3]  # the four walls share their paint
-    waves = u(-4.0, 4.0, _SURFACES, 3)
-    waves[:, 3:6] = waves[:, 2:3]
-    phase, amplitude, sharp = u(0, 1, _SURFACES), u(0, 0.35, _SURFACES), u(1, 6, _SURFACES)
-    paint = np.concatenate([rgb, waves, phase[..., None], amplitude[..., None], sharp[..., None]], -1)
-    where = low + (high - low) * np.stack([u(0.1, 0.9), u(0.02, 0.2), u(0.1, 0.9)], -1)
-    light = np.concatenate([where, u(0.25, 0.5)[:, None], u(0.8, 1.1)[:, None]], -1)
-    turn = _rotation(yaw, pitch, roll)
-    return Rooms(kind, *(part.astype(np.float32) for part in (low, high, spheres, boxes, paint, light, position, turn)))
+    The order of the draws is part of a room's identity: another order gives other rooms.
+    """
+    stream = _Stream(seed, indices)
+    kind = np.minimum(stream.uniform(0, 3), 2.999).astype(np.int64)
+    low, high = _draw_walls(stream)
+    view = _draw_view(stream, width=high[:, 0] - low[:, 0])
+    stream.skip(6)  # the motion of the camera, in an older version
+    has_sphere, has_box = _draw_present(stream, kind)
+    x, z = _draw_places(stream, view, low, high)
+    spheres = _draw_spheres(stream, x, z, has_sphere)
+    x, z = _draw_places(stream, view, low, high)
+    boxes = _draw_boxes(stream, x, z, has_box)
+    paint = _draw_paint(stream)
+    light = _draw_light(stream, low, high)
+    return Rooms(
+        kind=kind,
+        low=low.astype(np.float32),
+        high=high.astype(np.float32),
+        spheres=spheres.astype(np.float32),
+        boxes=boxes.astype(np.float32),
+        paint=paint.astype(np.float32),
+        light=light.astype(np.float32),
+        position=view.position.astype(np.float32),
+        turn=_camera_to_world(view).astype(np.float32),
+    )
 
 
 def rays(height: int, width: int) -> Array:
@@ -140,66 +266,135 @@ def rays(height: int, width: int) -> Array:
     focal = _FOCAL * width
     x = (np.arange(width) + 0.5 - width / 2) / focal
     y = (np.arange(height) + 0.5 - height / 2) / focal
-    out = np.stack([*np.meshgrid(x, y), np.ones((height, width))]).reshape(3, -1)
-    return out.astype(np.float32)
+    right, down = np.meshgrid(x, y)
+    forward = np.ones((height, width))
+    directions = np.stack([right, down, forward]).reshape(3, -1)
+    return directions.astype(np.float32)
 
 
 def cast(rooms: Rooms, directions: Array) -> Hits:
-    """What rays from the camera of each room meet first; ``directions`` ``[3, P]`` as from :func:`rays`."""
-    start, d = rooms.position, rooms.turn @ directions  # a forward component of 1: the parameter of a hit is its depth
+    """What rays from the camera of each room meet first; ``directions`` ``[3, P]`` from :func:`rays`.
+
+    Directions have a forward component of 1, so a hit at ``start + t * direction`` has depth t.
+    """
+    start = rooms.position
+    ways = rooms.turn @ directions  # [n, 3, P] in the world
+    depth, surface, normal = _meet_walls(rooms, ways)
+    for slot in range(SLOTS):
+        for first, things, meet in (
+            (_FIRST_SPHERE, rooms.spheres, _meet_sphere),
+            (_FIRST_BOX, rooms.boxes, _meet_box),
+        ):
+            rows = np.flatnonzero(things[:, slot, 3] > 0)  # rooms whose slot is filled
+            new_depth, new_normal = meet(things[rows, slot], start[rows], ways[rows])
+            closer = new_depth < depth[rows]
+            depth[rows] = np.where(closer, new_depth, depth[rows])
+            surface[rows] = np.where(closer, first + slot, surface[rows])
+            normal[rows] = np.where(closer[:, None], new_normal, normal[rows])
+    point = start[..., None] + depth[:, None] * ways
+    return Hits(depth, surface, normal, point)
+
+
+def _meet_walls(rooms: Rooms, ways: Array) -> tuple[Array, NDArray[np.int64], Array]:
+    """Depth, surface and normal where rays ``[n, 3, P]`` leave the empty rooms."""
+    start = rooms.position
+    to_high = (rooms.high - start)[..., None]
+    to_low = (rooms.low - start)[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        exits = np.where(d > 0, (rooms.high - start)[..., None] / d, (rooms.low - start)[..., None] / d)
+        exits = np.where(ways > 0, to_high / ways, to_low / ways)  # [n, 3, P], for each axis
     axis = exits.argmin(1)
     depth = np.take_along_axis(exits, axis[:, None], 1)[:, 0]
-    ahead = np.take_along_axis(d, axis[:, None], 1)[:, 0] > 0
-    surface = np.choose(axis, [np.where(ahead, 3, 2), np.where(ahead, 0, 1), np.where(ahead, 5, 4)])
-    normal = (-np.sign(d) * (np.arange(3)[:, None] == axis[:, None])).astype(np.float32)
-    for slot in range(SLOTS):
-        for number, things, meet in ((6, rooms.spheres, _sphere), (6 + SLOTS, rooms.boxes, _box)):
-            rows = np.flatnonzero(things[:, slot, 3] > 0)
-            t, n = meet(things[rows, slot], start[rows], d[rows])
-            closer = t < depth[rows]
-            depth[rows] = np.where(closer, t, depth[rows])
-            surface[rows] = np.where(closer, number + slot, surface[rows])
-            normal[rows] = np.where(closer[:, None], n, normal[rows])
-    return Hits(depth, surface, normal, start[..., None] + depth[:, None] * d)
+    upwards = np.take_along_axis(ways, axis[:, None], 1)[:, 0] > 0  # towards the axis' high end
+    along_x = np.where(upwards, _RIGHT, _LEFT)
+    along_y = np.where(upwards, _FLOOR, _CEILING)
+    along_z = np.where(upwards, _FRONT, _BACK)
+    surface = np.choose(axis, [along_x, along_y, along_z])
+    is_axis = np.arange(3)[:, None] == axis[:, None]
+    normal = (-np.sign(ways) * is_axis).astype(np.float32)
+    return depth, surface, normal
 
 
-def _sphere(sphere: Array, start: Array, d: Array) -> tuple[Array, Array]:
-    """Depth ``[m, P]``, infinite where the ray misses, and normal ``[m, 3, P]`` of a sphere a room."""
-    centre, radius = sphere[:, :3] - start, sphere[:, 3:]
-    along, square = np.einsum("nk,nkp->np", centre, d), (d * d).sum(1)
-    inside = along**2 - square * ((centre**2).sum(1, keepdims=True) - radius**2)
-    t = (along - np.sqrt(np.maximum(inside, 0))) / square
-    normal = (t[:, None] * d - centre[..., None]) / radius[..., None]
-    return np.where((inside > 0) & (t > 0), t, np.inf), normal
+def _meet_sphere(spheres: Array, start: Array, ways: Array) -> tuple[Array, Array]:
+    """Where rays ``[m, 3, P]`` meet one sphere of each room, ``[m, 4]``.
+
+    Returns the depth ``[m, P]``, infinite where a ray misses, and the normal ``[m, 3, P]``. The depth
+    t solves ``|t * way - centre|² = radius²``.
+    """
+    centre = spheres[:, :3] - start
+    radius = spheres[:, 3:]
+    along = np.einsum("nk,nkp->np", centre, ways)
+    square = (ways * ways).sum(1)
+    outside = (centre**2).sum(1, keepdims=True) - radius**2
+    discriminant = along**2 - square * outside
+    depth = (along - np.sqrt(np.maximum(discriminant, 0))) / square
+    normal = (depth[:, None] * ways - centre[..., None]) / radius[..., None]
+    meets = (discriminant > 0) & (depth > 0)
+    return np.where(meets, depth, np.inf), normal
 
 
-def _box(box: Array, start: Array, d: Array) -> tuple[Array, Array]:
-    """The same of a box, turned about the vertical, by its slabs."""
-    turned = _turn(1, box[:, 6])
-    o = np.einsum("nji,nj->ni", turned, start - box[:, :3])[..., None]
-    ray = np.swapaxes(turned, 1, 2) @ d
-    ray = np.where(np.abs(ray) < 1e-9, np.float32(1e-9), ray)
-    middle, half = -o / ray, box[:, 3:6, None] / np.abs(ray)
-    near = middle - half
-    t = near.max(1)
-    local = -np.sign(ray) * (np.arange(3)[:, None] == near.argmax(1)[:, None])
-    met = (t < (middle + half).min(1)) & (t > 0)
-    return np.where(met, t, np.inf), turned @ local.astype(np.float32)
+def _meet_box(boxes: Array, start: Array, ways: Array) -> tuple[Array, Array]:
+    """Where rays meet one box of each room, ``[m, 7]``; returns what :func:`_meet_sphere` does.
+
+    In the box's own axes a ray is within three slabs, one for each axis, between two depths each. It
+    is in the box between the last entry and the first exit.
+    """
+    box_to_world = _turn(1, boxes[:, 6])
+    origin = np.einsum("nji,nj->ni", box_to_world, start - boxes[:, :3])[..., None]
+    way = np.swapaxes(box_to_world, 1, 2) @ ways
+    way = np.where(np.abs(way) < 1e-9, np.float32(1e-9), way)
+    middle = -origin / way
+    half_width = boxes[:, 3:6, None] / np.abs(way)
+    entries = middle - half_width
+    exits = middle + half_width
+    depth = entries.max(1)
+    is_last = np.arange(3)[:, None] == entries.argmax(1)[:, None]
+    normal = (-np.sign(way) * is_last).astype(np.float32)
+    meets = (depth < exits.min(1)) & (depth > 0)
+    return np.where(meets, depth, np.inf), box_to_world @ normal
 
 
 def _colours(rooms: Rooms, hits: Hits) -> Array:
-    """``[n, 3, P]`` in [0, 1], without noise."""
+    """Colours ``[n, 3, P]`` in [0, 1], without noise: paint, its wave, and Lambert's shading."""
     paint = np.take_along_axis(rooms.paint, hits.surface[..., None], 1)  # [n, P, 9]
-    wave = np.sin(2 * math.pi * (np.einsum("nkp,npk->np", hits.point, paint[..., 3:6]) + paint[..., 6]))
-    pattern = 1 + paint[..., 7] * np.tanh(paint[..., 8] * wave)
+    colour = np.moveaxis(paint[..., :3], 2, 1)
+    frequencies = paint[..., 3:6]
+    phase = paint[..., 6]
+    amplitude = paint[..., 7]
+    sharpness = paint[..., 8]
+    turns = np.einsum("nkp,npk->np", hits.point, frequencies) + phase
+    wave = np.sin(2 * math.pi * turns)
+    pattern = 1 + amplitude * np.tanh(sharpness * wave)
     to_light = rooms.light[:, :3, None] - hits.point
-    lambert = (hits.normal * to_light).sum(1) / np.sqrt((to_light**2).sum(1))
-    ambient, strength = rooms.light[:, 3:4], rooms.light[:, 4:5]
+    distance = np.sqrt((to_light**2).sum(1))
+    lambert = (hits.normal * to_light).sum(1) / distance
+    ambient = rooms.light[:, 3:4]
+    strength = rooms.light[:, 4:5]
     shade = strength * (ambient + (1 - ambient) * np.maximum(lambert, 0))
-    colours: Array = np.clip(np.moveaxis(paint[..., :3], 2, 1) * (pattern * shade)[:, None], 0, 1)
+    colours: Array = np.clip(colour * (pattern * shade)[:, None], 0, 1)
     return colours
+
+
+def _noise(seed: int, numbers: NDArray[np.int64], pixels: int) -> Array:
+    """Standard normal noise ``[n, 3, pixels]`` of the scenes with these numbers."""
+    noise: list[Array] = []
+    for number in numbers:
+        counter = np.random.Philox(key=seed, counter=[0, 0, 1, int(number)])
+        generator = np.random.Generator(counter)
+        noise.append(generator.standard_normal((3, pixels), np.float32))
+    return np.stack(noise)
+
+
+def _render_chunk(seed: int, numbers: NDArray[np.int64], directions: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Scenes ``[n, 8, P]``, as :func:`render` packs them, and kinds ``[n]``."""
+    rooms = draw(seed, numbers)
+    hits = cast(rooms, directions)
+    noise = _noise(seed, numbers, directions.shape[1])
+    colours = np.clip(_colours(rooms, hits) + 0.02 * noise, 0, 1)
+    classes = _CLASS_OF[hits.surface]
+    world_to_camera = np.swapaxes(rooms.turn, 1, 2)
+    normal = world_to_camera @ hits.normal
+    layers = [np.round(255 * colours), classes[:, None], hits.depth[:, None], normal]
+    return np.concatenate(layers, 1), rooms.kind
 
 
 def render(indices: Tensor, seed: int = 0, *, height: int = HEIGHT, width: int = WIDTH) -> tuple[Tensor, Tensor]:
@@ -216,26 +411,23 @@ def render(indices: Tensor, seed: int = 0, *, height: int = HEIGHT, width: int =
     for first in range(0, len(indices), _CHUNK):
         rows = slice(first, first + _CHUNK)
         numbers = indices[rows].numpy()
-        rooms = draw(seed, numbers)
-        hits = cast(rooms, directions)
-        counters = (np.random.Philox(key=seed, counter=[0, 0, 1, int(number)]) for number in numbers)
-        size = (3, height * width)
-        noise = np.stack([np.random.Generator(c).standard_normal(size, np.float32) for c in counters])
-        rgb = np.round(255 * np.clip(_colours(rooms, hits) + 0.02 * noise, 0, 1))
-        normal = np.swapaxes(rooms.turn, 1, 2) @ hits.normal
-        parts = [rgb, _CLASS_OF[hits.surface][:, None], hits.depth[:, None], normal]
-        scenes[rows] = np.concatenate(parts, 1).reshape(len(numbers), -1, height, width)
-        kinds[rows] = rooms.kind
+        chunk, kinds[rows] = _render_chunk(seed, numbers, directions)
+        scenes[rows] = chunk.reshape(len(numbers), -1, height, width)
     return torch.from_numpy(scenes), torch.from_numpy(kinds)
 
 
 def load(request: Request) -> Splits:
     """Rooms for pre-training, labelled ones for decoders, and others to score on; no scene is in two of them."""
-    seed, test = request.seed, "validation" if request.name == "rooms_validation" else "test"
-    pretrain = _part("pretrain", request.n_train or SIZES["pretrain"], seed)
-    train = _part("train", min(request.n_train or SIZES["train"], SIZES["train"]), seed)
-    held = _part(test, request.n_test or SIZES[test], seed)
-    return Splits(request.name, pretrain, train, held, f"generated rooms, version {VERSION}, seed {seed}")
+    seed = request.seed
+    scored = "validation" if request.name == "rooms_validation" else "test"
+    labelled = min(request.n_train or SIZES["train"], SIZES["train"])
+    return Splits(
+        request.name,
+        _part("pretrain", request.n_train or SIZES["pretrain"], seed),
+        _part("train", labelled, seed),
+        _part(scored, request.n_test or SIZES[scored], seed),
+        f"generated rooms, version {VERSION}, seed {seed}",
+    )
 
 
 @lru_cache(maxsize=8)

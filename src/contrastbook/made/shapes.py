@@ -26,11 +26,20 @@ Ranges = Mapping[str, tuple[float, float]]
 """Factors by name, each with the interval that it is drawn from, uniformly and independently."""
 
 RANGES: Ranges = {
-    "x": (-5.0, 5.0), "y": (-5.0, 5.0), "scale": (6.5, 9.0), "rotation": (0.0, 2 * math.pi),
-    "foreground_hue": (0.0, 1.0), "background_hue": (0.0, 1.0),
-    "texture": (0.0, 0.06), "texture_angle": (0.0, math.pi), "texture_period": (3.0, 8.0), "texture_phase": (0.0, 1.0),
-    "light": (0.0, 0.4), "light_angle": (0.0, 2 * math.pi), "noise": (0.0, 0.03),
-}  # fmt: skip
+    "x": (-5.0, 5.0),
+    "y": (-5.0, 5.0),
+    "scale": (6.5, 9.0),
+    "rotation": (0.0, 2 * math.pi),
+    "foreground_hue": (0.0, 1.0),
+    "background_hue": (0.0, 1.0),
+    "texture": (0.0, 0.06),
+    "texture_angle": (0.0, math.pi),
+    "texture_period": (3.0, 8.0),
+    "texture_phase": (0.0, 1.0),
+    "light": (0.0, 0.4),
+    "light_angle": (0.0, 2 * math.pi),
+    "noise": (0.0, 0.03),
+}
 """The nuisance factors of ``shapes``: in pixels, radians from the x axis down, fractions of the circle of hues.
 
 ``x``, ``y``: centroid from the middle of the image. ``scale``: radius of the disc of the same area. ``texture``,
@@ -40,17 +49,23 @@ deviation, fraction of full scale.
 
 PLAIN: Ranges = {
     **RANGES,
-    "x": (-4.0, 4.0), "y": (-4.0, 4.0), "scale": (8.0, 10.0),
-    "foreground_hue": (0.0, 1 / 6), "background_hue": (1 / 2, 2 / 3),
-    "texture": (0.0, 0.03), "light": (0.0, 0.2), "noise": (0.0, 0.02),
-}  # fmt: skip
+    "x": (-4.0, 4.0),
+    "y": (-4.0, 4.0),
+    "scale": (8.0, 10.0),
+    "foreground_hue": (0.0, 1 / 6),
+    "background_hue": (1 / 2, 2 / 3),
+    "texture": (0.0, 0.03),
+    "light": (0.0, 0.2),
+    "noise": (0.0, 0.02),
+}
 """The intervals of ``plain_shapes``: large warm shapes on cold grounds, so that minutes on a CPU are enough.
 
 The price: the nearest neighbour in pixels is right more often, too.
 """
 
 _SATURATION = 0.85
-_FOREGROUND_VALUE, _BACKGROUND_VALUE = 0.95, 0.45
+_FOREGROUND_VALUE = 0.95
+_BACKGROUND_VALUE = 0.45
 _CHUNK = 256  # images rendered at a time: the float64 intermediates stay in the processor's cache
 
 _GOLDEN = -0x61C8864680B583EB  # 2⁶⁴/φ as a signed 64-bit number
@@ -70,7 +85,7 @@ def seed_key(seed: int) -> Tensor:
 
 
 def _draw(key: Tensor, counter: Tensor) -> Tensor:
-    # int64 of the broadcast shape; counter 0 is never the key itself
+    """Random 64 bits, int64 of the broadcast shape; counter 0 is never the key itself."""
     return mix(key + (counter + 1) * _GOLDEN)
 
 
@@ -78,16 +93,21 @@ def draw_factors(keys: Tensor, ranges: Ranges) -> dict[str, Tensor]:
     """The factors of the items with these keys ``[n]``: float64 ``[n]`` by name."""
     bits = _draw(keys[:, None], torch.arange(len(ranges)))
     uniform = ((bits >> 11) & 0x1FFFFFFFFFFFFF).double() * 2.0**-53
-    return {name: low + (high - low) * uniform[:, k] for k, (name, (low, high)) in enumerate(ranges.items())}
+    factors: dict[str, Tensor] = {}
+    for number, (name, (low, high)) in enumerate(ranges.items()):
+        factors[name] = low + (high - low) * uniform[:, number]
+    return factors
 
 
 def draw_noise(keys: Tensor, factors: Mapping[str, Tensor], *size: int) -> Tensor:
     """Uniform noise ``[n, *size[:-2], 3, H, W]`` with the standard deviations ``factors["noise"]``."""
     ones = [1] * len(size)
     # one hash a pixel; its three 21-bit lanes are the noise of the three channels
-    bits = _draw(keys.view(-1, *ones), len(factors) + torch.arange(math.prod(size)).view(size))
+    counters = len(factors) + torch.arange(math.prod(size)).view(size)
+    bits = _draw(keys.view(-1, *ones), counters)
     lanes = torch.stack([(bits >> shift) & 0x1FFFFF for shift in (0, 21, 42)], -3)
-    return factors["noise"].view(-1, 1, *ones) * ((lanes.double() + 0.5) * 2.0**-20 - 1) * math.sqrt(3)
+    uniform = (lanes.double() + 0.5) * 2.0**-20 - 1  # in (−1, 1), of deviation 1/√3
+    return factors["noise"].view(-1, 1, *ones) * uniform * math.sqrt(3)
 
 
 # Signed distances in units of the shape's own size, negative inside; x and y are pixel coordinates. Half-planes, boxes
@@ -99,12 +119,14 @@ def _planes(x: Tensor, y: Tensor, sides: int) -> Tensor:
     distances = []
     for k in range(sides):
         angle = 2 * math.pi * (0.25 + k / sides)
-        c, s = (round(f(angle) * 2**30) / 2**30 for f in (math.cos, math.sin))
-        distances.append(c * x + s * y - 1.0)
+        cos = round(math.cos(angle) * 2**30) / 2**30
+        sin = round(math.sin(angle) * 2**30) / 2**30
+        distances.append(cos * x + sin * y - 1.0)
     return torch.stack(distances)
 
 
 def _box(x: Tensor, y: Tensor, cx: float, cy: float, w: float, h: float) -> Tensor:
+    """A box with its centre at (cx, cy), of half width w and half height h."""
     return torch.maximum((x - cx).abs() - w, (y - cy).abs() - h)
 
 
@@ -112,36 +134,84 @@ def _circle(x: Tensor, y: Tensor, cx: float, cy: float, r: float) -> Tensor:
     return ((x - cx) * (x - cx) + (y - cy) * (y - cy)).sqrt() - r
 
 
+def _disc(x: Tensor, y: Tensor) -> Tensor:
+    return _circle(x, y, 0, 0, 1)
+
+
+def _square(x: Tensor, y: Tensor) -> Tensor:
+    return _box(x, y, 0, 0, 1, 1)
+
+
+def _triangle(x: Tensor, y: Tensor) -> Tensor:
+    return _planes(x, y, 3).amax(0)
+
+
+def _star(x: Tensor, y: Tensor) -> Tensor:
+    """A pentagram: the points inside at least four of five half-planes."""
+    return _planes(x, y, 5).sort(0).values[-2]
+
+
+def _cross(x: Tensor, y: Tensor) -> Tensor:
+    across = _box(x, y, 0, 0, 1, 0.32)
+    upright = _box(x, y, 0, 0, 0.32, 1)
+    return torch.minimum(across, upright)
+
+
+def _ring(x: Tensor, y: Tensor) -> Tensor:
+    return _circle(x, y, 0, 0, 0.78).abs() - 0.22
+
+
+def _crescent(x: Tensor, y: Tensor) -> Tensor:
+    """A disc without a smaller one that lies to its right."""
+    return torch.maximum(_disc(x, y), -_circle(x, y, 0.5, 0, 0.8))
+
+
 def _heart(x: Tensor, y: Tensor) -> Tensor:
     """A square on its corner with a disc on each of its two upper sides."""
     h = math.sqrt(0.5)
     square = torch.maximum((h * (x + y)).abs(), (h * (x - y)).abs()) - 1
-    lobes = torch.minimum(_circle(x, y, -h, -h, 1), _circle(x, y, h, -h, 1))
-    return torch.minimum(square, lobes)
+    left = _circle(x, y, -h, -h, 1)
+    right = _circle(x, y, h, -h, 1)
+    return torch.minimum(square, torch.minimum(left, right))
+
+
+def _hexagon(x: Tensor, y: Tensor) -> Tensor:
+    return _planes(x, y, 6).amax(0)
+
+
+def _ell(x: Tensor, y: Tensor) -> Tensor:
+    upright = _box(x, y, -0.65, 0, 0.35, 1)
+    foot = _box(x, y, 0, 0.65, 1, 0.35)
+    return torch.minimum(upright, foot)
 
 
 _DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "disc": lambda x, y: _circle(x, y, 0, 0, 1),
-    "square": lambda x, y: _box(x, y, 0, 0, 1, 1),
-    "triangle": lambda x, y: _planes(x, y, 3).amax(0),
-    # a pentagram: the points inside at least four of five half-planes
-    "star": lambda x, y: _planes(x, y, 5).sort(0).values[-2],
-    "cross": lambda x, y: torch.minimum(_box(x, y, 0, 0, 1, 0.32), _box(x, y, 0, 0, 0.32, 1)),
-    "ring": lambda x, y: _circle(x, y, 0, 0, 0.78).abs() - 0.22,
-    "crescent": lambda x, y: torch.maximum(_circle(x, y, 0, 0, 1), -_circle(x, y, 0.5, 0, 0.8)),
+    "disc": _disc,
+    "square": _square,
+    "triangle": _triangle,
+    "star": _star,
+    "cross": _cross,
+    "ring": _ring,
+    "crescent": _crescent,
     "heart": _heart,
-    "hexagon": lambda x, y: _planes(x, y, 6).amax(0),
-    "ell": lambda x, y: torch.minimum(_box(x, y, -0.65, 0, 0.35, 1), _box(x, y, 0, 0.65, 1, 0.35)),
+    "hexagon": _hexagon,
+    "ell": _ell,
 }
 CLASSES: tuple[str, ...] = tuple(_DISTANCES)
 """Names of the silhouettes; item ``i`` has class ``i % 10``."""
 
 FRAMES: Mapping[str, tuple[float, float, float]] = {
-    "disc": (1.0, 0.0, 0.0), "square": (0.886227, 0.0, 0.0), "triangle": (0.777561, 0.0, 0.0),
-    "star": (0.516953, 0.0, 0.0), "cross": (1.208691, 0.0, 0.0), "ring": (1.206932, 0.0, 0.0),
-    "crescent": (1.433124, -0.386013, 0.0), "heart": (0.663144, 0.0, -0.442722), "hexagon": (0.952311, 0.0, 0.0),
+    "disc": (1.0, 0.0, 0.0),
+    "square": (0.886227, 0.0, 0.0),
+    "triangle": (0.777561, 0.0, 0.0),
+    "star": (0.516953, 0.0, 0.0),
+    "cross": (1.208691, 0.0, 0.0),
+    "ring": (1.206932, 0.0, 0.0),
+    "crescent": (1.433124, -0.386013, 0.0),
+    "heart": (0.663144, 0.0, -0.442722),
+    "hexagon": (0.952311, 0.0, 0.0),
     "ell": (1.166189, -0.256061, 0.256061),
-}  # fmt: skip
+}
 """Units of a silhouette's own size per radius of the disc of equal area, and its centroid (x, y) in its own units.
 
 A more exact value would change the rendered bytes.
@@ -169,8 +239,11 @@ def grid() -> tuple[Tensor, Tensor]:
 
 def local(x: Tensor, y: Tensor, turn: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Coordinates from the centroid of a silhouette in its own frame, as :func:`silhouette` takes them."""
-    cos, sin = snap(turn.cos()), snap(turn.sin())
-    return (cos * x + sin * y) / scale, (cos * y - sin * x) / scale
+    cos = snap(turn.cos())
+    sin = snap(turn.sin())
+    u = (cos * x + sin * y) / scale
+    v = (cos * y - sin * x) / scale
+    return u, v
 
 
 def cover(kinds: Tensor, names: Sequence[str], u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
@@ -181,7 +254,8 @@ def cover(kinds: Tensor, names: Sequence[str], u: Tensor, v: Tensor, scale: Tens
     alpha = torch.empty_like(u)
     for k, name in enumerate(names):
         rows = kinds == k
-        alpha[rows] = (0.5 - silhouette(name, u[rows], v[rows]) * scale[rows]).clamp(0, 1)
+        distance = silhouette(name, u[rows], v[rows]) * scale[rows]  # pixels
+        alpha[rows] = (0.5 - distance).clamp(0, 1)
     return alpha
 
 
@@ -194,8 +268,10 @@ def colour(hue: Tensor, value: float) -> Tensor:
     """RGB ``[n, 3, 1, 1]`` of hues ``[n]`` at the module's saturation: the piecewise linear HSV formula."""
     thirds = torch.tensor([0.0, 2 / 3, 1 / 3], dtype=torch.float64)
     turn = hue[:, None] + thirds
-    ramp = (((turn - turn.floor()) * 6 - 3).abs() - 1).clamp(0, 1)
-    return (value * (1 - _SATURATION + _SATURATION * ramp))[:, :, None, None]
+    turn = turn - turn.floor()
+    ramp = ((turn * 6 - 3).abs() - 1).clamp(0, 1)
+    rgb = value * (1 - _SATURATION + _SATURATION * ramp)
+    return rgb[:, :, None, None]
 
 
 def along(angle: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -209,18 +285,20 @@ def to_bytes(pixels: Tensor) -> Tensor:
 
 
 def _render_chunk(index: Tensor, key: Tensor, ranges: Ranges) -> tuple[Tensor, dict[str, Tensor]]:
+    """Images uint8 ``[n, 3, H, W]`` of these indices ``[n]``, and their factors ``[n]``."""
     keys = mix(key + index)
     factors = draw_factors(keys, ranges)
-    f = {name: value[:, None, None] for name, value in factors.items()}
+    wide = {name: values[:, None, None] for name, values in factors.items()}
     x, y = grid()
-    u, v = local(x - f["x"], y - f["y"], f["rotation"], f["scale"])
-    alpha = cover(index % len(CLASSES), CLASSES, u, v, f["scale"])
-    phase = along(f["texture_angle"], x, y) / f["texture_period"] + f["texture_phase"]
-    stripes = 1 + f["texture"] * triangle_wave(phase)
-    light = 1 + f["light"] * along(f["light_angle"], x, y) / (SIDE / 2)
+    u, v = local(x - wide["x"], y - wide["y"], wide["rotation"], wide["scale"])
+    alpha = cover(index % len(CLASSES), CLASSES, u, v, wide["scale"])
+    phase = along(wide["texture_angle"], x, y) / wide["texture_period"] + wide["texture_phase"]
+    stripes = 1 + wide["texture"] * triangle_wave(phase)
+    light = 1 + wide["light"] * along(wide["light_angle"], x, y) / (SIDE / 2)
     foreground = colour(factors["foreground_hue"], _FOREGROUND_VALUE)
     background = colour(factors["background_hue"], _BACKGROUND_VALUE) * stripes[:, None]
-    pixels = (background + alpha[:, None] * (foreground - background)) * light[:, None]
+    pixels = background + alpha[:, None] * (foreground - background)
+    pixels = pixels * light[:, None]
     pixels += draw_noise(keys, factors, SIDE, SIDE)
     return to_bytes(pixels), factors
 
@@ -229,14 +307,20 @@ def check(index: Tensor, seed: int) -> None:
     """Refuse indices and seeds that the generator cannot count: both are below 2³²."""
     if not 0 <= seed < 2**32:
         raise reject("seed", seed, "an integer in [0, 2**32)")
-    if index.ndim != 1 or index.dtype != torch.int64 or not bool(((index >= 0) & (index < 2**32)).all()):
+    is_vector = index.ndim == 1 and index.dtype == torch.int64
+    if not is_vector or bool(((index < 0) | (index >= 2**32)).any()):
         raise reject("index", index, "an int64 vector of integers in [0, 2**32)")
 
 
 def joined(chunks: Iterable[tuple[Tensor, dict[str, Tensor]]]) -> tuple[Tensor, dict[str, Tensor]]:
     """Items and their factors, chunk after chunk."""
-    items, factors = zip(*chunks, strict=True)
-    return torch.cat(items), {name: torch.cat([part[name] for part in factors]) for name in factors[0]}
+    items: list[Tensor] = []
+    factors: dict[str, list[Tensor]] = {}
+    for chunk, factors_of_chunk in chunks:
+        items.append(chunk)
+        for name, values in factors_of_chunk.items():
+            factors.setdefault(name, []).append(values)
+    return torch.cat(items), {name: torch.cat(values) for name, values in factors.items()}
 
 
 def render(index: Tensor, seed: int = 0, ranges: Ranges = RANGES) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -248,19 +332,27 @@ def render(index: Tensor, seed: int = 0, ranges: Ranges = RANGES) -> tuple[Tenso
     if list(ranges) != list(RANGES):  # a factor's number is its place in RANGES
         raise reject("ranges", list(ranges), f"intervals of {', '.join(RANGES)}")
     check(index, seed)
-    images, factors = joined(_render_chunk(rows, seed_key(seed), ranges) for rows in index.cpu().split(_CHUNK))
-    return images, index % len(CLASSES), {name: values.float() for name, values in factors.items()}
+    key = seed_key(seed)
+    chunks = [_render_chunk(rows, key, ranges) for rows in index.cpu().split(_CHUNK)]
+    images, exact = joined(chunks)
+    factors = {name: values.float() for name, values in exact.items()}
+    return images, index % len(CLASSES), factors
 
 
 def counted(request: Request, part: Callable[..., Any], n_train: int, n_test: int, note: str) -> Splits:
     """Splits of as many items as the request says; ``part`` makes one from name, first index, count and seed."""
-    sizes = {"n_train": request.n_train or n_train, "n_test": request.n_test or n_test}
-    for (argument, value), most in zip(sizes.items(), (TEST_OFFSET, 2**32 - TEST_OFFSET), strict=True):
-        if value > most:
-            raise reject(argument, value, f"at most {most}: the generator counts no further")
-    train = part(f"{request.name}/train", 0, sizes["n_train"], request.seed)
-    test = part(f"{request.name}/test", TEST_OFFSET, sizes["n_test"], request.seed)
+    n_train = request.n_train or n_train
+    n_test = request.n_test or n_test
+    _check_count("n_train", n_train, most=TEST_OFFSET)
+    _check_count("n_test", n_test, most=2**32 - TEST_OFFSET)
+    train = part(f"{request.name}/train", 0, n_train, request.seed)
+    test = part(f"{request.name}/test", TEST_OFFSET, n_test, request.seed)
     return Splits.of(request.name, train, test, f"{note}, seed {request.seed}")
+
+
+def _check_count(argument: str, value: int, most: int) -> None:
+    if value > most:
+        raise reject(argument, value, f"at most {most}: the generator counts no further")
 
 
 @lru_cache(maxsize=4)
@@ -276,6 +368,7 @@ def load(request: Request) -> Splits:
     """The splits of ``shapes``, ``plain_shapes`` or ``shapes_recoloured``."""
     if request.name != "shapes_recoloured":
         return counted(request, _part, 10_000, 2_000, "generated silhouettes")
-    train, test = _part("shapes_recoloured/train", 0, 2000, 1), _part("shapes_recoloured/test", TEST_OFFSET, 1000, 1)
+    train = _part("shapes_recoloured/train", 0, 2000, 1)
+    test = _part("shapes_recoloured/test", TEST_OFFSET, 1000, 1)
     note = "generated silhouettes of another seed in complementary colours: dark on bright, magnified by a third"
     return Splits.of(request.name, train, test, note)

@@ -29,11 +29,14 @@ from contrastlab.support.seeds import generator
 SIDE = 96  # height and width of a picture in pixels
 _RADII = (0.11, 0.2)  # of the disc of equal area, relative to the side
 _APART = 0.75  # centres are at least so many sums of two radii apart: silhouettes overlap, none is hidden
+_TRIES = 200  # for a place that is far enough from the others; the last one is taken as it is
 _VISIBLE = 12  # pixels of a silhouette that must be seen for it to be annotated
 _INSET = 0.12  # how far inside the silhouette a corner is looked for, in its radii
+_LOOKED_FOR = 8  # absent classes of an image that are known to be absent
 _UNANNOTATED = 0.2  # chance that an image's objects of a class are known not to be all annotated
 
-LVIS_CLASSES = tuple((kind, t) for t in ("plain", "stripes", "checks", "dots") for kind in shapes.CLASSES)
+_TEXTURES = ("plain", "stripes", "checks", "dots")
+LVIS_CLASSES = tuple((kind, texture) for texture in _TEXTURES for kind in shapes.CLASSES)
 """The 40 classes (silhouette, texture) of ``silhouettes_lvis``, from the most to the least frequent."""
 
 # the six corners of ``ell``: a mirrored one has its two arms exchanged
@@ -41,6 +44,18 @@ _ELL_NAMES = ("corner", "inner_corner", "left_tip", "right_tip", "left_heel", "r
 # in the units of shapes.silhouette's own frame before its scale, and the way to the silhouette's inside
 _ELL_CORNERS = ((-1.0, 1.0), (-0.3, 0.3), (-1.0, -1.0), (1.0, 1.0), (-0.3, -1.0), (1.0, 0.3))
 _ELL_INSIDE = ((1.0, -1.0), (-1.0, 1.0), (1.0, 1.0), (-1.0, -1.0), (-1.0, 1.0), (-1.0, 1.0))
+
+Entry = dict[str, Any]
+"""An image, an object or a category as COCO's JSON has it."""
+
+
+class Place(NamedTuple):
+    """Where a silhouette lies, in pixels from the upper left corner."""
+
+    x: float  # of the centroid
+    y: float
+    radius: float  # of the disc of equal area
+    turn: float  # radians
 
 
 class Scene(NamedTuple):
@@ -51,33 +66,105 @@ class Scene(NamedTuple):
     kinds: tuple[str, ...]  # name of the silhouette of each object
     textures: tuple[str, ...]  # of each object
     corners: tuple[Tensor | None, ...]  # [6, 3] x, y and visibility (2 seen, 1 hidden, 0 outside) of each ``ell``
-    places: tuple[tuple[float, float, float, float], ...]  # centroid, radius of the disc of equal area, turn in radians
+    places: tuple[Place, ...]  # of each object
 
 
 def _uniform(low: float, high: float, rng: torch.Generator) -> float:
-    return low + (high - low) * float(torch.rand((), generator=rng, dtype=torch.float64))
+    fraction = torch.rand((), generator=rng, dtype=torch.float64)
+    return low + (high - low) * float(fraction)
 
 
-def _texture(kind: str, u: Tensor, v: Tensor) -> Tensor:
-    """Brightness of an object in its own coordinates, 1 or 0.55."""
-    bright = {
-        "plain": u == u,
-        "stripes": (u * 2).floor() % 2 == 0,
-        "checks": ((u * 2).floor() + (v * 2).floor()) % 2 == 0,
-        "dots": ((u * 2 - (u * 2).round()).square() + (v * 2 - (v * 2).round()).square()) > 0.09,
-    }
-    return torch.where(bright[kind], 1.0, 0.55).to(u.dtype)
+def _is_bright(texture: str, u: Tensor, v: Tensor) -> Tensor:
+    """Where an object is bright, in its own coordinates, whose unit is its radius."""
+    column = (u * 2).floor()
+    row = (v * 2).floor()
+    if texture == "stripes":
+        return column % 2 == 0
+    if texture == "checks":
+        return (column + row) % 2 == 0
+    if texture == "dots":
+        from_column = u * 2 - (u * 2).round()
+        from_row = v * 2 - (v * 2).round()
+        return from_column.square() + from_row.square() > 0.09
+    return torch.ones_like(u, dtype=torch.bool)
 
 
 def _draw_class(rng: torch.Generator, zipf: bool) -> tuple[str, str]:
+    """A silhouette and its texture: a plain one, all equally likely, or one of :data:`LVIS_CLASSES`."""
     if not zipf:
-        return shapes.CLASSES[int(torch.randint(len(shapes.CLASSES), (), generator=rng))], "plain"
-    weights = 1 / torch.arange(1, len(LVIS_CLASSES) + 1, dtype=torch.float64)
-    return LVIS_CLASSES[int(torch.multinomial(weights, 1, generator=rng))]
+        number = int(torch.randint(len(shapes.CLASSES), (), generator=rng))
+        return shapes.CLASSES[number], "plain"
+    ranks = torch.arange(1, len(LVIS_CLASSES) + 1, dtype=torch.float64)
+    number = int(torch.multinomial(1 / ranks, 1, generator=rng))
+    return LVIS_CLASSES[number]
+
+
+def _draw_classes(
+    kinds: tuple[str, ...] | None, zipf: bool, rng: torch.Generator
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Silhouettes and textures of ``kinds``, by default of two to four objects at random."""
+    count = len(kinds) if kinds else int(torch.randint(2, 5, (), generator=rng))
+    classes = [_draw_class(rng, zipf) for _ in range(count)]
+    textures = tuple(texture for _, texture in classes)
+    return kinds or tuple(kind for kind, _ in classes), textures
 
 
 def _colour(hue: float, value: float) -> Tensor:
-    return shapes.colour(torch.tensor([hue], dtype=torch.float64), value)[0]
+    """Red, green and blue, ``[3, 1, 1]``."""
+    hues = torch.tensor([hue], dtype=torch.float64)
+    return shapes.colour(hues, value)[0]
+
+
+def _draw_discs(count: int, rng: torch.Generator) -> list[tuple[float, float, float]]:
+    """Centre and radius of discs that overlap little; the silhouettes have their areas."""
+    discs: list[tuple[float, float, float]] = []
+    for _ in range(count):
+        for _ in range(_TRIES):
+            radius = SIDE * _uniform(*_RADII, rng)
+            x = _uniform(0.9 * radius, SIDE - 0.9 * radius, rng)
+            y = _uniform(0.9 * radius, SIDE - 0.9 * radius, rng)
+            if _is_apart((x, y, radius), discs):
+                break
+        discs.append((x, y, radius))
+    return discs
+
+
+def _is_apart(disc: tuple[float, float, float], others: list[tuple[float, float, float]]) -> bool:
+    x, y, radius = disc
+    for other_x, other_y, other_radius in others:
+        distance = math.dist((x, y), (other_x, other_y))
+        if distance < _APART * (radius + other_radius):
+            return False
+    return True
+
+
+def _pixel_centres() -> tuple[Tensor, Tensor]:
+    """Coordinates x and y of every pixel, ``[SIDE, SIDE]`` each."""
+    axis = torch.arange(SIDE, dtype=torch.float64) + 0.5
+    y, x = torch.meshgrid(axis, axis, indexing="ij")
+    return x, y
+
+
+def _draw_ground(hue: float, rng: torch.Generator) -> Tensor:
+    """Pixels ``[3, SIDE, SIDE]`` of a dark colour with a faint wave."""
+    angle = _uniform(0, math.pi, rng)
+    period = _uniform(8, 24, rng)
+    x, y = _pixel_centres()
+    along = math.cos(angle) * x + math.sin(angle) * y
+    wave = (along / period * 2 * math.pi).sin()
+    return _colour(hue, 0.45) * (1 + 0.08 * wave)
+
+
+def _own_frame(place: Place) -> tuple[Tensor, Tensor]:
+    """Coordinates of every pixel from a silhouette's centroid, turned with it, in its radii."""
+    x, y = _pixel_centres()
+    right = x - place.x
+    down = y - place.y
+    cos = math.cos(place.turn)
+    sin = math.sin(place.turn)
+    u = (cos * right + sin * down) / place.radius
+    v = (cos * down - sin * right) / place.radius
+    return u, v
 
 
 def render(index: int, *, kinds: tuple[str, ...] | None = None, zipf: bool = False) -> Scene:
@@ -86,65 +173,73 @@ def render(index: int, *, kinds: tuple[str, ...] | None = None, zipf: bool = Fal
     ``zipf``: draw silhouette and texture together, the k-th most frequent of 40 pairs in proportion to 1/k.
     """
     rng = generator(0, "silhouettes", index)
-    count = len(kinds) if kinds else int(torch.randint(2, 5, (), generator=rng))
-    drawn = [_draw_class(rng, zipf) for _ in range(count)]
-    names, textures = kinds or tuple(kind for kind, _ in drawn), tuple(texture for _, texture in drawn)
-    placed: list[tuple[float, float, float]] = []
-    for _ in range(count):
-        for _ in range(200):
-            radius = SIDE * _uniform(*_RADII, rng)
-            spot = _uniform(0.9 * radius, SIDE - 0.9 * radius, rng), _uniform(0.9 * radius, SIDE - 0.9 * radius, rng)
-            if all(math.dist(spot, other[:2]) >= _APART * (radius + other[2]) for other in placed):
-                break
-        placed.append((*spot, radius))
-
-    axis = torch.arange(SIDE, dtype=torch.float64) + 0.5
-    y, x = torch.meshgrid(axis, axis, indexing="ij")
-    hue, angle, period = _uniform(0, 1, rng), _uniform(0, math.pi, rng), _uniform(8, 24, rng)
-    wave = ((math.cos(angle) * x + math.sin(angle) * y) / period * 2 * math.pi).sin()
-    pixels = _colour(hue, 0.45) * (1 + 0.08 * wave)
+    names, textures = _draw_classes(kinds, zipf, rng)
+    discs = _draw_discs(len(names), rng)
+    ground_hue = _uniform(0, 1, rng)
+    pixels = _draw_ground(ground_hue, rng)
     owner = torch.full((SIDE, SIDE), -1, dtype=torch.int64)
-    places = []
-    for k, (name, (cx, cy, radius)) in enumerate(zip(names, placed, strict=True)):
-        turn = _uniform(0, 2 * math.pi, rng)
-        places.append((cx, cy, radius, turn))
-        cos, sin = math.cos(turn), math.sin(turn)
-        u, v = (cos * (x - cx) + sin * (y - cy)) / radius, (cos * (y - cy) - sin * (x - cx)) / radius
-        distance = shapes.silhouette(name, u, v) * radius
-        tint = _colour((hue + _uniform(0.15, 0.85, rng)) % 1, 0.95)
-        pixels = pixels + (0.5 - distance).clamp(0, 1) * (tint * _texture(textures[k], u, v) - pixels)
-        owner[distance < 0] = k
+    places: list[Place] = []
+    for number, disc in enumerate(discs):
+        place = Place(*disc, turn=_uniform(0, 2 * math.pi, rng))
+        hue = (ground_hue + _uniform(0.15, 0.85, rng)) % 1
+        colour, distance = _silhouette(names[number], textures[number], place, hue)
+        cover = (0.5 - distance).clamp(0, 1)
+        pixels = pixels + cover * (colour - pixels)
+        owner[distance < 0] = number
+        places.append(place)
     noise = torch.randn(3, SIDE, SIDE, generator=rng, dtype=torch.float64)
-    corners = tuple(
-        _corners(place, owner, k) if name == "ell" else None
-        for k, (name, place) in enumerate(zip(names, places, strict=True))
-    )
-    return Scene(shapes.to_bytes(pixels + 0.015 * noise), owner, names, textures, corners, tuple(places))
+    corners = [_corners(number, names, places, owner) for number in range(len(names))]
+    image = shapes.to_bytes(pixels + 0.015 * noise)
+    return Scene(image, owner, names, textures, tuple(corners), tuple(places))
 
 
-def _corners(place: tuple[float, float, float, float], owner: Tensor, me: int) -> Tensor:
-    """The corners ``[6, 3]`` of an ``ell``: x, y, and whether the pixel just inside is its own (2) or another's (1)."""
-    cx, cy, radius, turn = place
-    size, *middle = shapes.FRAMES["ell"]
-    cos, sin = math.cos(turn), math.sin(turn)
-    turned, centre, own, inwards = (
-        torch.tensor(values, dtype=torch.float64)
-        for values in ([[cos, sin], [-sin, cos]], [cx, cy], _ELL_CORNERS, _ELL_INSIDE)
-    )
-    own = (own - torch.tensor(middle, dtype=torch.float64)) * size * radius
-    points, probes = (each @ turned + centre for each in (own, own + _INSET * radius * inwards))
-    inside = ((points >= 0) & (points < SIDE)).all(1) & ((probes >= 0) & (probes < SIDE)).all(1)
+def _silhouette(kind: str, texture: str, place: Place, hue: float) -> tuple[Tensor, Tensor]:
+    """Colours ``[3, SIDE, SIDE]``, and each pixel's signed distance to the edge, negative inside."""
+    u, v = _own_frame(place)
+    distance = shapes.silhouette(kind, u, v) * place.radius
+    brightness = torch.where(_is_bright(texture, u, v), 1.0, 0.55).to(u.dtype)
+    return _colour(hue, 0.95) * brightness, distance
+
+
+def _corners(number: int, names: tuple[str, ...], places: list[Place], owner: Tensor) -> Tensor | None:
+    """The corners ``[6, 3]`` of an object that is an ``ell``, else none.
+
+    x, y, and whether the pixel just inside of the corner is the object's own (2), another's (1) or outside (0).
+    """
+    if names[number] != "ell":
+        return None
+    place = places[number]
+    size, *centroid = shapes.FRAMES["ell"]
+    cos = math.cos(place.turn)
+    sin = math.sin(place.turn)
+    turn = torch.tensor([[cos, sin], [-sin, cos]], dtype=torch.float64)
+    centre = torch.tensor([place.x, place.y], dtype=torch.float64)
+    corners = torch.tensor(_ELL_CORNERS, dtype=torch.float64)
+    inwards = torch.tensor(_ELL_INSIDE, dtype=torch.float64)
+    corners = (corners - torch.tensor(centroid, dtype=torch.float64)) * size * place.radius
+    points = corners @ turn + centre
+    probes = (corners + _INSET * place.radius * inwards) @ turn + centre
+    inside = _in_picture(points) & _in_picture(probes)
     column, row = probes.floor().long().clamp(0, SIDE - 1).unbind(1)
-    seen = torch.where(inside, torch.where(owner[row, column] == me, 2.0, 1.0), 0.0).double()
-    return torch.cat([points, seen[:, None]], 1)
+    shown = torch.where(owner[row, column] == number, 2.0, 1.0)
+    visibility = torch.where(inside, shown, 0.0).double()
+    return torch.cat([points, visibility[:, None]], 1)
 
 
-def _run_lengths(mask: Tensor) -> dict[str, Any]:
+def _in_picture(points: Tensor) -> Tensor:
+    """Whether points ``[n, 2]`` lie in the picture, ``[n]``."""
+    return ((points >= 0) & (points < SIDE)).all(1)
+
+
+def _run_lengths(mask: Tensor) -> Entry:
     """COCO's uncompressed run lengths of a boolean ``[H, W]``: column after column, beginning with what is outside."""
     flat = mask.T.reshape(-1).to(torch.int8)
-    edges = torch.cat([torch.tensor([0]), flat.diff().nonzero().flatten() + 1, torch.tensor([len(flat)])])
+    changes = flat.diff().nonzero().flatten() + 1
+    edges = torch.cat([torch.tensor([0]), changes, torch.tensor([len(flat)])])
     counts = edges.diff().tolist()
-    return {"size": list(mask.shape), "counts": [0, *counts] if int(flat[0]) else counts}
+    if int(flat[0]):
+        counts = [0, *counts]
+    return {"size": list(mask.shape), "counts": counts}
 
 
 @dataclass(frozen=True)
@@ -154,6 +249,26 @@ class SetSpec:
     pictures: tuple[int, int] = (160, 60)  # of the training part and of the test part
     lvis: bool = False  # 40 classes in Zipf's frequencies, and LVIS's lists of what was looked for
     points: bool = False  # of ``ell`` alone, with its corners
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the annotated classes, in the order of their numbers."""
+        if self.lvis:
+            return [f"{texture} {kind}" for kind, texture in LVIS_CLASSES]
+        if self.points:
+            return ["ell"]
+        return list(shapes.CLASSES)
+
+    @property
+    def categories(self) -> list[Entry]:
+        """The classes as COCO's JSON has them."""
+        categories: list[Entry] = []
+        for number, name in enumerate(self.classes, 1):
+            category: Entry = {"id": number, "name": name}
+            if self.points:
+                category["keypoints"] = list(_ELL_NAMES)
+            categories.append(category)
+        return categories
 
 
 SETS: Mapping[str, SetSpec] = {
@@ -165,101 +280,147 @@ SETS: Mapping[str, SetSpec] = {
 """Name to what is annotated."""
 
 
+class _Picture(NamedTuple):
+    """A picture, what COCO's JSON says of it, and its objects."""
+
+    pixels: Tensor
+    about: Entry
+    objects: list[Entry]
+
+
 def make(spec: SetSpec) -> dict[str, tuple[list[Tensor], coco.Annotations]]:
     """Pictures and annotations of the parts ``train`` and ``test``; the annotations went through COCO's JSON."""
-    textured = [f"{texture} {kind}" for kind, texture in LVIS_CLASSES]
-    points = {"keypoints": list(_ELL_NAMES)} if spec.points else {}
-    classes = textured if spec.lvis else ["ell"] if spec.points else shapes.CLASSES
-    categories: list[dict[str, Any]] = [{"id": k, "name": name, **points} for k, name in enumerate(classes, 1)]
-    parts = {}
+    categories = spec.categories
+    parts: dict[str, tuple[list[Tensor], coco.Annotations]] = {}
     for part, count in zip(("train", "test"), spec.pictures, strict=True):
-        drawn = [_picture(spec, part, image, categories) for image in range(count)]
-        objects = [each for _, _, mine in drawn for each in mine]
+        pictures = [_picture(spec, part, number) for number in range(count)]
+        objects: list[Entry] = []
+        for picture in pictures:
+            for each in picture.objects:
+                objects.append({**each, "id": len(objects) + 1})
         if spec.lvis and part == "train":
-            categories = _frequencies(categories, objects)
-        numbered = [{**each, "id": k} for k, each in enumerate(objects, 1)]
-        raw = {"images": [about for _, about, _ in drawn], "annotations": numbered, "categories": categories}
+            categories = _with_frequencies(categories, objects)
+        raw = {
+            "images": [picture.about for picture in pictures],
+            "annotations": objects,
+            "categories": categories,
+        }
         annotations = coco.parse(json.loads(json.dumps(raw)), f"silhouettes/{part}")
-        parts[part] = [pixels for pixels, _, _ in drawn], annotations
+        parts[part] = [picture.pixels for picture in pictures], annotations
     return parts
 
 
-def _picture(
-    spec: SetSpec, part: str, image: int, categories: list[dict[str, Any]]
-) -> tuple[Tensor, dict[str, Any], list[dict[str, Any]]]:
-    """A picture, what COCO's JSON says of it, and its objects."""
-    number = {category["name"]: category["id"] for category in categories}
-    rng, kinds = generator(0, f"annotations {part}", image), None
-    if spec.points:  # every picture shows the annotated one, as pictures without people are not trained on
-        others = torch.randint(len(shapes.CLASSES), (2,), generator=rng).tolist()
-        mixed = (*(shapes.CLASSES[k] for k in others), "ell")
-        kinds = tuple(mixed[k] for k in torch.randperm(3, generator=rng).tolist())
-    scene = render(image + (0 if part == "train" else shapes.TEST_OFFSET), kinds=kinds, zipf=spec.lvis)
-    about: dict[str, Any] = {"id": image + 1, "file_name": f"{image:06d}.png", "width": SIDE, "height": SIDE}
-    objects = []
+def _picture(spec: SetSpec, part: str, number: int) -> _Picture:
+    """The picture of a part with this number, from 0."""
+    rng = generator(0, f"annotations {part}", number)
+    kinds = _kinds_with_ell(rng) if spec.points else None
+    index = number if part == "train" else number + shapes.TEST_OFFSET
+    scene = render(index, kinds=kinds, zipf=spec.lvis)
+    objects: list[Entry] = []
     for k, kind in enumerate(scene.kinds):
         name = f"{scene.textures[k]} {kind}" if spec.lvis else kind
         mask = scene.owner == k
-        if name in number and int(mask.sum()) >= _VISIBLE:
-            objects.append(_object(mask, number[name], image + 1, scene.corners[k] if spec.points else None))
+        if name in spec.classes and int(mask.sum()) >= _VISIBLE:
+            category = spec.classes.index(name) + 1
+            corners = scene.corners[k] if spec.points else None
+            objects.append(_object(mask, category, number + 1, corners))
+    about: Entry = {
+        "id": number + 1,
+        "file_name": f"{number:06d}.png",
+        "width": SIDE,
+        "height": SIDE,
+    }
     if spec.lvis:
-        lists, objects = _federated(objects, len(categories), rng)
+        lists, objects = _federated(objects, len(spec.classes), rng)
         about |= lists
-    return scene.pixels, about, objects
+    return _Picture(scene.pixels, about, objects)
 
 
-def _object(mask: Tensor, category: int, image: int, corners: Tensor | None) -> dict[str, Any]:
-    rows, columns = mask.any(1).nonzero().flatten(), mask.any(0).nonzero().flatten()
-    left, top = int(columns[0]), int(rows[0])
-    annotation = {
-        "image_id": image, "category_id": category, "iscrowd": 0, "area": int(mask.sum()),
-        "bbox": [left, top, int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top], "segmentation": _run_lengths(mask),
-    }  # fmt: skip
+def _kinds_with_ell(rng: torch.Generator) -> tuple[str, ...]:
+    """An ``ell`` and two other silhouettes in random order: pictures without a person are not trained on."""
+    others = torch.randint(len(shapes.CLASSES), (2,), generator=rng).tolist()
+    kinds = [*(shapes.CLASSES[number] for number in others), "ell"]
+    order = torch.randperm(3, generator=rng).tolist()
+    return tuple(kinds[number] for number in order)
+
+
+def _object(mask: Tensor, category: int, image: int, corners: Tensor | None) -> Entry:
+    """An annotation, but for its number; ``mask`` is boolean ``[H, W]`` and not empty."""
+    rows = mask.any(1).nonzero().flatten()
+    columns = mask.any(0).nonzero().flatten()
+    left = int(columns[0])
+    top = int(rows[0])
+    width = int(columns[-1]) + 1 - left
+    height = int(rows[-1]) + 1 - top
+    annotation: Entry = {
+        "image_id": image,
+        "category_id": category,
+        "iscrowd": 0,
+        "area": int(mask.sum()),
+        "bbox": [left, top, width, height],
+        "segmentation": _run_lengths(mask),
+    }
     if corners is not None:
-        seen = torch.where(corners[:, 2:] > 0, corners, 0.0)
-        annotation["keypoints"] = [round(value, 3) for value in seen.flatten().tolist()]
+        in_picture = corners[:, 2:] > 0
+        keypoints = torch.where(in_picture, corners, 0.0).flatten().tolist()
+        annotation["keypoints"] = [round(value, 3) for value in keypoints]
     return annotation
 
 
-def _federated(
-    objects: list[dict[str, Any]], classes: int, rng: torch.Generator
-) -> tuple[dict[str, list[int]], list[dict[str, Any]]]:
-    """LVIS's lists: some absent classes were looked for; of some present ones, only the first object is annotated."""
+def _federated(objects: list[Entry], classes: int, rng: torch.Generator) -> tuple[dict[str, list[int]], list[Entry]]:
+    """LVIS's lists, and the objects that stay annotated.
+
+    Some absent classes were looked for. Of some present ones only the first object is annotated.
+    """
     present = sorted({each["category_id"] for each in objects})
-    absent = [k for k in range(1, classes + 1) if k not in present]
-    looked = sorted(absent[k] for k in torch.randperm(len(absent), generator=rng)[:8].tolist())
-    partly = [k for k in present if float(torch.rand((), generator=rng)) < _UNANNOTATED]
-    kept: list[dict[str, Any]] = []
+    absent = [category for category in range(1, classes + 1) if category not in present]
+    order = torch.randperm(len(absent), generator=rng)
+    looked_for = sorted(absent[place] for place in order[:_LOOKED_FOR].tolist())
+    partly: list[int] = []
+    for category in present:
+        if float(torch.rand((), generator=rng)) < _UNANNOTATED:
+            partly.append(category)
+    kept: list[Entry] = []
     for each in objects:
-        if each["category_id"] not in partly or all(each["category_id"] != other["category_id"] for other in kept):
+        is_first = all(each["category_id"] != other["category_id"] for other in kept)
+        if each["category_id"] not in partly or is_first:
             kept.append(each)
-    return {"neg_category_ids": looked, "not_exhaustive_category_ids": partly}, kept
+    lists = {"neg_category_ids": looked_for, "not_exhaustive_category_ids": partly}
+    return lists, kept
 
 
-def _frequencies(categories: list[dict[str, Any]], objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """LVIS's groups: rare is up to 10 pictures, common up to 100, frequent is more."""
-    pictures = {c["id"]: len({o["image_id"] for o in objects if o["category_id"] == c["id"]}) for c in categories}
-    group = {k: "r" if n <= 10 else "c" if n <= 100 else "f" for k, n in pictures.items()}
-    return [{**c, "image_count": pictures[c["id"]], "frequency": group[c["id"]]} for c in categories]
+def _with_frequencies(categories: list[Entry], objects: list[Entry]) -> list[Entry]:
+    """Categories with LVIS's groups: rare is up to 10 pictures, common up to 100, frequent is more."""
+    counted: list[Entry] = []
+    for category in categories:
+        images = {each["image_id"] for each in objects if each["category_id"] == category["id"]}
+        if len(images) <= 10:
+            frequency = "r"
+        elif len(images) <= 100:
+            frequency = "c"
+        else:
+            frequency = "f"
+        counted.append({**category, "image_count": len(images), "frequency": frequency})
+    return counted
 
 
 def write(folder: Path, name: str = "silhouettes") -> Path:
     """Write one of :data:`SETS` as a user's own: folders ``train`` and ``test`` with pictures, a JSON file for each."""
-    for part, (made, known) in make(SETS[name]).items():
+    for part, (pictures, truth) in make(SETS[name]).items():
         files.make_folder(folder / part)
-        for pixels, image in zip(made, known.images.values(), strict=True):
+        for pixels, image in zip(pictures, truth.images.values(), strict=True):
             rows = np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())
             Image.fromarray(rows).save(folder / part / image["file_name"])
-        files.write_whole(folder / f"{part}.json", json.dumps(known.plain()) + "\n")
+        files.write_whole(folder / f"{part}.json", json.dumps(truth.plain()) + "\n")
     return folder
 
 
 @lru_cache(maxsize=4)
 def _splits(name: str) -> Splits:
-    train, test = (
-        AnnotatedImages(f"{name}/{part}", annotations, None, tuple(pictures))
-        for part, (pictures, annotations) in make(SETS[name]).items()
-    )
+    sets: list[AnnotatedImages] = []
+    for part, (pictures, truth) in make(SETS[name]).items():
+        sets.append(AnnotatedImages(f"{name}/{part}", truth, None, tuple(pictures)))
+    train, test = sets
     return Splits.of(name, train, test, "generated silhouettes, painted one over the other")
 
 

@@ -23,16 +23,27 @@ from contrastlab.support.errors import reject
 RATE = 8000
 """Samples a second."""
 
-VOWELS = {"a": (730, 1090), "e": (530, 1840), "i": (270, 2290), "o": (570, 840), "u": (300, 870)}
+VOWELS = {
+    "a": (730, 1090),
+    "e": (530, 1840),
+    "i": (270, 2290),
+    "o": (570, 840),
+    "u": (300, 870),
+}
 """First two formants in hertz (Peterson and Barney 1952, men)."""
 
 _CONSONANTS = {"s": 3400.0, "f": 2200.0, "t": 3000.0, "k": 1700.0, "p": 800.0}  # hertz of the hiss or burst
+_HISSES = "sf"  # long consonants; the others are short bursts
+_WIDTHS = (90, 120)  # hertz of the two formants
 
 DIGITS = ("pa", "ti", "ku", "se", "fo", "pati", "kuse", "tifo", "sepa", "foku")
 ACTIONS = ("taki", "supe", "foti")
 OBJECTS = ("pika", "sotu", "kefa", "tupo")
 PLACES = ("sasi", "fuke", "topi")
-_LENGTH, _TAKES = 8192, 3
+_LENGTH = 8192  # samples of a recording
+_TAKES = 3  # of each word by each voice
+
+Samples = NDArray[np.float64]
 
 
 class Voice(NamedTuple):
@@ -43,61 +54,102 @@ class Voice(NamedTuple):
     rate: float  # vowels a second
 
 
-VOICES = tuple(
-    Voice(float(np.round(90 * 1.13**k, 3)), float(np.round(0.85 + 0.05 * ((3 * k) % 8), 3)), 7.0 + k % 3)
-    for k in range(8)
-)
+def _voice(number: int) -> Voice:
+    pitch = np.round(90 * 1.13**number, 3)
+    throat = np.round(0.85 + 0.05 * ((3 * number) % 8), 3)
+    return Voice(float(pitch), float(throat), 7.0 + number % 3)
+
+
+VOICES = tuple(_voice(number) for number in range(8))
 """The voices of the corpus, evenly spread."""
 
 
-def _resonate(signal: NDArray[np.float64], centre: float, width: float) -> NDArray[np.float64]:
+def _resonate(signal: Samples, centre: float, width: float) -> Samples:
     """A second-order resonance at ``centre`` hertz, ``width`` hertz wide."""
     radius = np.exp(-np.pi * width / RATE)
     angle = 2 * np.pi * centre / RATE
-    out: NDArray[np.float64] = lfilter([1 - radius], [1, -2 * radius * np.cos(angle), radius**2], signal)
-    return out
+    recursion = [1, -2 * radius * np.cos(angle), radius**2]
+    resonance: Samples = lfilter([1 - radius], recursion, signal)
+    return resonance
 
 
-def _syllable(letters: str, voice: Voice, rng: np.random.Generator) -> NDArray[np.float64]:
-    """A consonant and a vowel: noise (long for a hiss, short for a burst), then pulses through two formants."""
-    hiss = letters[0] in "sf"
-    count = round(RATE / voice.rate * rng.uniform(0.9, 1.1))
-    noise = round(count * (0.35 if hiss else 0.12))
-    burst = rng.standard_normal(noise) * (0.25 if hiss else 0.5)
-    burst = 6 * _resonate(burst, min(_CONSONANTS[letters[0]] * voice.throat, 0.47 * RATE), 500)
-    time = np.arange(count - noise) / RATE
-    pitch = voice.pitch * (1 + 0.03 * rng.standard_normal()) * (1 - 0.15 * time * voice.rate)
-    pulses = np.diff(np.floor(np.cumsum(pitch) / RATE), prepend=0.0)
-    for centre, width in zip(VOWELS[letters[1]], (90, 120), strict=True):
-        pulses = pulses + 8 * _resonate(pulses, centre * voice.throat * (1 + 0.02 * rng.standard_normal()), width)
-    vowel = pulses * np.sin(np.pi * np.linspace(0, 1, len(pulses))) ** 0.5
-    return np.concatenate([burst, vowel])
+def _consonant(letter: str, length: int, voice: Voice, rng: np.random.Generator) -> Samples:
+    """Noise of so many samples, around the letter's frequency."""
+    loudness = 0.25 if letter in _HISSES else 0.5
+    noise = rng.standard_normal(length) * loudness
+    frequency = min(_CONSONANTS[letter] * voice.throat, 0.47 * RATE)
+    return 6 * _resonate(noise, frequency, 500)
+
+
+def _vowel(letter: str, length: int, voice: Voice, rng: np.random.Generator) -> Samples:
+    """Pulses of a falling pitch through two formants, of so many samples."""
+    time = np.arange(length) / RATE
+    intonation = 1 + 0.03 * rng.standard_normal()
+    pitch = voice.pitch * intonation * (1 - 0.15 * time * voice.rate)
+    cycles = np.floor(np.cumsum(pitch) / RATE)
+    sound = np.diff(cycles, prepend=0.0)  # a pulse where a cycle begins
+    for formant, width in zip(VOWELS[letter], _WIDTHS, strict=True):
+        articulation = 1 + 0.02 * rng.standard_normal()
+        sound = sound + 8 * _resonate(sound, formant * voice.throat * articulation, width)
+    loudness = np.sin(np.pi * np.linspace(0, 1, length)) ** 0.5
+    return sound * loudness
+
+
+def _syllable(letters: str, voice: Voice, rng: np.random.Generator) -> Samples:
+    """A consonant and a vowel."""
+    consonant = letters[0]
+    vowel = letters[1]
+    length = round(RATE / voice.rate * rng.uniform(0.9, 1.1))
+    share = 0.35 if consonant in _HISSES else 0.12
+    noise = round(length * share)
+    first = _consonant(consonant, noise, voice, rng)
+    second = _vowel(vowel, length - noise, voice, rng)
+    return np.concatenate([first, second])
+
+
+def _is_syllable(letters: str) -> bool:
+    return len(letters) == 2 and letters[0] in _CONSONANTS and letters[1] in VOWELS
 
 
 def say(word: str, voice: Voice, rng: np.random.Generator) -> NDArray[np.int16]:
     """A word of two letters a syllable, as int16 samples with a little noise."""
-    parts = [word[k : k + 2] for k in range(0, len(word), 2)]
-    if not word or any(len(p) != 2 or p[0] not in _CONSONANTS or p[1] not in VOWELS for p in parts):
+    syllables = [word[k : k + 2] for k in range(0, len(word), 2)]
+    if not word or not all(_is_syllable(letters) for letters in syllables):
         raise reject("word", word, "syllables of one of p t k s f and one of a e i o u")
-    sound = np.concatenate([_syllable(part, voice, rng) for part in parts])
-    sound = 0.4 * sound / max(float(np.abs(sound).max()), 1e-9) * rng.uniform(0.5, 1.0)
+    sound = np.concatenate([_syllable(letters, voice, rng) for letters in syllables])
+    peak = max(float(np.abs(sound).max()), 1e-9)
+    sound = 0.4 * sound / peak * rng.uniform(0.5, 1.0)
     sound = sound + 0.002 * rng.standard_normal(len(sound))
     # rounded to steps far above what processors differ in
-    return (np.rint(np.clip(sound, -1, 1) * 2047) * 16).astype(np.int16)
+    steps = np.rint(np.clip(sound, -1, 1) * 2047)
+    return (steps * 16).astype(np.int16)
+
+
+def _words() -> list[tuple[str, dict[str, int]]]:
+    """What every voice says, each with its labels: a digit, a word of a command, or a command of three words."""
+    words: list[tuple[str, dict[str, int]]] = []
+    for number, word in enumerate(DIGITS):
+        words.append((word, {"digit": number}))
+    for number, word in enumerate((*ACTIONS, *OBJECTS, *PLACES)):
+        words.append((word, {"command": number}))
+    commands = itertools.product(enumerate(ACTIONS), enumerate(OBJECTS), enumerate(PLACES))
+    for (action, first), (thing, second), (place, third) in commands:
+        labels = {"action": action, "object": thing, "location": place}
+        words.append((first + second + third, labels))
+    return words
 
 
 @lru_cache(maxsize=1)
 def _corpus() -> tuple[Tensor, list[dict[str, int]]]:
-    # a digit, a word, or a command of action, object and place; every voice says it several times
-    words = [(word, {"digit": k}) for k, word in enumerate(DIGITS)]
-    words += [(word, {"command": k}) for k, word in enumerate((*ACTIONS, *OBJECTS, *PLACES))]
-    for (a, action), (o, thing), (p, place) in itertools.product(*map(enumerate, (ACTIONS, OBJECTS, PLACES))):
-        words.append((action + thing + place, {"action": a, "object": o, "location": p}))
-    waves, labels = [], []
+    """All recordings ``[N, _LENGTH]`` and the labels of each."""
     rng = np.random.default_rng(0)
-    for (speaker, voice), (word, about), take in itertools.product(enumerate(VOICES), words, range(_TAKES)):
-        waves.append(fitted(say(word, voice, rng), _LENGTH))
-        labels.append({"speaker": speaker, "take": take, **about})
+    waves: list[Tensor] = []
+    labels: list[dict[str, int]] = []
+    for speaker, voice in enumerate(VOICES):
+        for word, about in _words():
+            for take in range(_TAKES):
+                waves.append(fitted(say(word, voice, rng), _LENGTH))
+                labels.append({"speaker": speaker, "take": take, **about})
     return torch.stack(waves), labels
 
 
@@ -114,11 +166,12 @@ _CLASSES = {
 def load(request: Request) -> Splits:
     """The splits of ``voices_<task>``; ``voices`` is ``voices_speaker``."""
     task = request.name.partition("_")[2] or "speaker"
-    waves, about = _corpus()
-    rows = [k for k, labels in enumerate(about) if task in labels]
-    labels = torch.tensor([about[k][task] for k in rows])
-    pool = WaveSet(request.name, waves[torch.tensor(rows)], labels, _CLASSES[task], RATE)
-    first = torch.tensor([about[k]["take"] == 0 for k in rows])
-    train, test = pool.subset((~first).nonzero()[:, 0]), pool.subset(first.nonzero()[:, 0])
+    waves, labels = _corpus()
+    rows = [k for k, about in enumerate(labels) if task in about]
+    classes = torch.tensor([labels[k][task] for k in rows])
+    takes = torch.tensor([labels[k]["take"] for k in rows])
+    recordings = WaveSet(request.name, waves[torch.tensor(rows)], classes, _CLASSES[task], RATE)
+    train = recordings.subset((takes != 0).nonzero()[:, 0])
+    test = recordings.subset((takes == 0).nonzero()[:, 0])
     note = f"made voices, {task}; one of {_TAKES} takes of all is the test"
     return Splits.of(request.name, train, test, note)
