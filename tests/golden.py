@@ -46,8 +46,8 @@ FILE = Path(__file__).with_suffix(".json")
 CELLS = ROOT / "results" / "cells"
 
 BUNDLED = ("digits",)
-SLOW = ("cifar10", "gtsrb32", "gtsrb32_clips", "tinyimagenet32")
-"""Data sets that take more than ten seconds to read."""
+SLOW_TO_MAKE = ("silhouettes_1200",)
+"""Generated data sets that take more than ten seconds."""
 
 FOLD = 31
 """Counts of chosen keys are kept for the key's number modulo this."""

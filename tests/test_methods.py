@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from contrastlab import data, keys, methods, negatives, objectives, papers, positives, views
-from contrastlab.domains.clips.views import Flow, Frames
+from contrastlab import keys, methods, negatives, objectives, papers, positives, views
 from contrastlab.recipe import foreign_code
 from contrastlab.scores.choices import Part
 from contrastlab.scores.schedules import Linear
@@ -18,7 +17,7 @@ from contrastlab.support.errors import ArgumentError, NotApplicableError
 from contrastlab.tables import results
 from contrastlab.train import pretrain
 from contrastlab.train.learner import Learner
-from contrastlab.views import Augmented, Jigsaw, Offset, Split
+from contrastlab.views import Augmented, Split
 from made_runs import generator, quiet
 
 TABLES = [("ring", "1"), ("ring", "2"), ("vince", "1"), ("cmc", "1")]
@@ -74,31 +73,6 @@ def test_different_recipes_have_different_equations_or_views() -> None:
         key = (recipe.name.split("/")[0], recipe.equation, recipe.views)
         assert key not in seen, (name, seen[key])
         seen[key] = name
-
-
-# channels of scenes train in tests/test_channels.py, locations of a map in tests/test_patches.py
-TRAINED = [
-    n for n in methods.names()
-    if isinstance(methods.get(n).views, Augmented | Split | Jigsaw | Offset | Flow | Frames)
-    and not isinstance(methods.get(n).keys, keys.Locations)
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TRAINED)
-def test_every_recipe_trains(name: str, pictures, tiny, shrink) -> None:
-    recipe = shrink(methods.get(name))
-    clips = isinstance(recipe.views, Flow | Frames)
-    images = data.load("clips", n_train=48, n_test=8).train if clips else pictures(48)
-    done = pretrain(recipe, tiny, images, seed=1, log=quiet)
-    if recipe.keys is None:
-        assert done.history == []
-        return
-    assert [row["step"] for row in done.history] == [3, 6]
-    assert all(math.isfinite(row["loss"]) for row in done.history)
-    start = pretrain(replace(recipe, keys=None, negatives=negatives.Every(), positives=positives.One(),
-                             objective=objectives.InfoNCE()), tiny, images, seed=1)  # fmt: skip
-    pairs = zip(done.encoders.parameters(), start.encoders.parameters(), strict=True)
-    assert not any(torch.equal(a, b) for a, b in pairs)
 
 
 def test_get_takes_short_names() -> None:
