@@ -1,6 +1,7 @@
 """Pages on paper: sliders stand where they are asked to, nothing is wider than the sheet, sidebars stay away."""
 
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,54 @@ STEPS = (1, 2, 3, 5)
 LONG = "a_name_that_is_very_long = " * 12
 
 
+NAMES = ("one of four long names", "another of four", "yet another of four long names", "the last")
+
+
 def line(slope: int) -> go.Figure:
-    return go.Figure(go.Scatter(y=[0, slope]), go.Layout(title=f"slope {slope}"))
+    traces = [go.Scatter(y=[0, slope + k], name=name) for k, name in enumerate(NAMES)]
+    return go.Figure(traces, go.Layout(title=f"slope {slope}"))
+
+
+def printed(path: Path) -> str:
+    """The text of a PDF that Chromium wrote, without blanks: glyphs of each font by its own table of characters."""
+    objects = dict(re.findall(rb"(\d+) 0 obj\n(.*?)endobj", path.read_bytes(), re.S))
+
+    def stream(number: bytes) -> str:
+        content = objects[number].partition(b"stream\n")[2].rpartition(b"\nendstream")[0]
+        return zlib.decompress(content).decode("latin1")
+
+    tables = {}
+    for number, body in objects.items():
+        for table in re.findall(rb"/ToUnicode (\d+) 0 R", body):
+            tables[number.decode()] = characters(stream(table))
+    words, font = [], ""
+    for number, body in objects.items():
+        if b"FlateDecode" not in body:
+            continue
+        for name, glyphs in re.findall(r"/F(\d+) [\d.]+ Tf|((?:<[0-9A-F]+>)[^\n]*) T[jJ]", stream(number)):
+            font = name or font
+            if not name and font in tables:
+                codes = re.findall("....", "".join(re.findall("<([0-9A-F]+)>", glyphs)))
+                words += [tables[font].get(code, "") for code in codes]
+    return re.sub(r"\s", "", "".join(words))
+
+
+def characters(table: str) -> dict[str, str]:
+    """Code of a glyph to its character, from a PDF's table."""
+    by_code = {}
+    for first, last, to in re.findall(r"<(\w{4})> <(\w{4})> <(\w{4})>", table):
+        for k in range(int(last, 16) - int(first, 16) + 1):
+            by_code[f"{int(first, 16) + k:04X}"] = chr(int(to, 16) + k)
+    for code, to in re.findall(r"^<(\w{4})> <(\w{4})>$", table, re.M):
+        by_code[code] = chr(int(to, 16))
+    return by_code
 
 
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
     """A folder like the built book, with one chapter and one page that is none."""
     figure = sliding(line, "slope", STEPS, start=2)
-    plot = io.to_html(figure, full_html=False, include_plotlyjs=False, config={"responsive": True})
+    plot = io.to_html(figure, full_html=False, include_plotlyjs=False, auto_play=False, config={"responsive": True})
     (tmp_path / "plotly.js").write_text(offline.get_plotlyjs(), encoding="utf-8")
     (tmp_path / "book.css").write_text((BOOK / "_static" / "book.css").read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "book").mkdir()
@@ -37,11 +77,17 @@ def built(tmp_path: Path) -> Path:
         <script src="../plotly.js"></script>
         <div class="bd-sidebar-primary">contents of the book</div>
         <article class="bd-article"><span id="ch-line"></span><h1>Line</h1><p>{"word " * 300}</p>
-        <div class="output">{plot}</div>
+        <div style="height: 3000px"></div><div class="output">{plot}</div>
         <div class="cell"><div class="cell_input"><div class="highlight"><pre>{LONG}</pre></div></div></div>
         <details class="hide above-input"><summary>Show code cell source</summary><pre>hidden = 1</pre></details>
         <div class="cell tag_hide-cell"><details class="hide"><summary>Show</summary><pre>solved = 1</pre></details>
         </div>
+        <div class="exercise admonition"><p>How steep is it?</p></div>
+        <div class="solution dropdown admonition"><details><summary>Solution</summary><p>As steep as two.</p></details>
+        </div>
+        <div class="cell tag_hide-cell"><details class="hide"><summary>Show</summary><pre>worked_out = 2</pre></details>
+        </div>
+        <details class="sd-dropdown"><summary>All tasks</summary><p>the fortieth task</p></details>
         </article>""",
         encoding="utf-8",
     )
@@ -84,6 +130,25 @@ def test_a_knob_that_is_not_there_is_refused(built: Path, browser: Any, wrong: p
     with pytest.raises(ValueError, match=re.escape(f"--knob line:{wrong.figure}={wrong.step}: ")):
         pdf.prepare(page, built / "book" / "line.html", [wrong])
     page.close()
+
+
+def test_paper_has_whole_legends_what_is_folded_and_the_licence(built: Path, browser: Any) -> None:
+    pdf.write(browser, built / "book" / "line.html", built / "line.pdf")
+    text = printed(built / "line.pdf")
+    for words in (*NAMES, "As steep as two.", "worked_out = 2", "the fortieth task", "MIT licence"):
+        assert words.replace(" ", "") in text
+
+
+def test_a_worksheet_has_exercises_and_no_solution(built: Path, browser: Any) -> None:
+    pdf.write(browser, built / "book" / "line.html", built / "line.pdf", worksheet=True)
+    text = printed(built / "line.pdf")
+    for words, is_there in (
+        ("How steep is it?", True),
+        ("As steep as two.", False),
+        ("worked_out = 2", False),
+        ("solved = 1", True),  # of no exercise
+    ):
+        assert (words.replace(" ", "") in text) == is_there
 
 
 def test_every_chapter_becomes_a_file_and_other_pages_only_by_name(built: Path, browser: Any) -> None:

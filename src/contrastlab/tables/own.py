@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import contrastlab.support.lab  # noqa: F401
+
 from pydantic import Field
 
 from contrastlab.settings import FrozenModel, Settings
