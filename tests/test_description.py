@@ -71,7 +71,7 @@ def test_defaults_are_what_stored_descriptions_leave_out() -> None:
     assert {
         "Augmented": {"count": 1}, "Split": {"space": "lab", "count": 1, "scaling": "range"},
         "Bank": {"rate": 0.5}, "Queue": {"size": 65536, "momentum": 0.999, "shuffle_groups": 1, "further_view": False},
-        "Jigsaw": {"space": None, "count": 1, "weight": 0.5, "against": "own", "scaling": "range"},
+        "Jigsaw": {"space": None, "count": 1, "weight": 0.5, "scaling": "range"},
         "Offset": {"distance": 64},
         "InBatch": {"against": "both", "symmetric": True, "momentum": None, "predictor": None},
         "Uniform": {"k": 4096, "own": "excluded"},

@@ -202,7 +202,9 @@ class PairsState(KeyState):
             self.directions = tuple((q, k) for q, k in setup.views.pairs if q < k)
 
     def unit_pair(self, direction: Direction) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Less their means over the batch, in which the losses that read embeddings have no say."""
         query, positive = direction.query.detach(), direction.positive.detach()
+        query, positive = query - query.mean(0), positive - positive.mean(0)
         return ((F.normalize(query, dim=1, eps=1e-8), F.normalize(positive, dim=2, eps=1e-8)),)
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
