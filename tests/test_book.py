@@ -164,7 +164,9 @@ def test_a_link_to_a_heading_leads_to_one(page: Path) -> None:
 def test_the_introduction_lists_the_chapters_in_the_order_of_the_contents() -> None:
     parts = yaml.safe_load((BOOK.parent / "_toc.yml").read_text(encoding="utf-8"))["parts"]
     (listed,) = (part["chapters"] for part in parts if part["caption"] == "Chapters")
-    links = ", ".join(f"[{each['title']}]({each['file'].removeprefix('book/')}.md)" for each in listed)
+    links = ", ".join(
+        f"[{number} {each['title']}]({each['file'].removeprefix('book/')}.md)" for number, each in enumerate(listed, 1)
+    )
     assert links in (BOOK / "intro.md").read_text(encoding="utf-8")
 
 
