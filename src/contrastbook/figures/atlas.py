@@ -74,14 +74,16 @@ def flow(method: str = "ring/iring") -> Figure:
         for name in methods.names()
     }
     choices = list(methods.get(method).choices())
-    figure, axes = subplots(size=(8, 5.2))
     columns = [_boxes([parts[k] for parts in shown.values()]) for k in range(len(choices))]
+    figure, axes = subplots(size=(8, max(5.2, 0.34 * max(map(len, columns)))))
     for k, places in enumerate(columns):
         counts = Counter(parts[k] for parts in shown.values())
         for part, (middle, height) in places.items():
             chosen = part == shown[method][k]
             axes.barh(middle, 0.8, height, left=k - 0.4, color="#CFE3F2" if chosen else "0.93", edgecolor="0.35")
-            axes.text(k, middle, f"{part} {counts[part]}", ha="center", va="center", fontsize=9, color="black")
+            words = f"{part} {counts[part]}"
+            fits = min(9, 153 / len(words))  # points; seventeen letters of nine points fill a box
+            axes.text(k, middle, words, ha="center", va="center", fontsize=fits, color="black")
     for k, (left, right) in enumerate(pairwise(columns)):
         for (a, b), count in Counter((parts[k], parts[k + 1]) for parts in shown.values()).items():
             _ribbon(axes, k, left[a][0], right[b][0], PER_METHOD * count, color="0.72", alpha=0.6)
