@@ -253,7 +253,7 @@ def test_a_cell_cut_off_is_resumed_to_the_same_numbers(few, tmp_path) -> None:
         lambda: compute("moco", part, max_minutes=0), between=lambda: stored.extend(results.find(part))
     )
     assert (stops > 1, stored) == (True, [])
-    assert any("resume at" in line for line in lines)
+    assert any("goes on from its checkpoint" in line for line in lines)
     assert pieces.metrics == whole.metrics
     assert pieces.correct == whole.correct
     assert pieces.config_hash == whole.config_hash
