@@ -38,9 +38,13 @@ MARGIN = 1.0
 LEVEL = 0.05
 
 Verdict = Literal[
-    "same sign", "opposite sign", "difference where none is claimed", "not of the published size",
-    "no difference, as claimed", "open",
-]  # fmt: skip
+    "same sign",
+    "opposite sign",
+    "difference where none is claimed",
+    "not of the published size",
+    "no difference, as claimed",
+    "open",
+]
 
 
 @dataclass(frozen=True)
@@ -72,12 +76,21 @@ def _values(name: str, values: Sequence[float]) -> np.ndarray:
 def paired(differences: Sequence[float], level: float = LEVEL) -> Difference:
     """Mean of differences taken seed by seed. ``level``: 0.05 for a 95 % interval."""
     array = _values("differences", differences)
-    n, mean = len(array), math.fsum(array) / len(array)
+    n = len(array)
+    mean = math.fsum(array) / n
     if n < 2:
         return Difference(mean, math.inf, 1.0)
-    se = float(array.std(ddof=1)) / math.sqrt(n)
-    p = float(2 * special.stdtr(n - 1, -abs(mean) / se)) if se > 0 else float(mean == 0)
-    return Difference(mean, float(special.stdtrit(n - 1, 1 - level / 2)) * se, p)
+    standard_error = _standard_error(array)
+    if standard_error == 0:
+        return Difference(mean, 0.0, float(mean == 0))
+    half_width = float(special.stdtrit(n - 1, 1 - level / 2)) * standard_error
+    p = float(2 * special.stdtr(n - 1, -abs(mean) / standard_error))
+    return Difference(mean, half_width, p)
+
+
+def _standard_error(values: np.ndarray) -> float:
+    """Of the mean of at least two values."""
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 def item_flip_sd(right: np.ndarray) -> float:
@@ -97,6 +110,12 @@ def item_flip_sd(right: np.ndarray) -> float:
 
 
 _RULES = {count: np.polynomial.legendre.leggauss(count) for count in (16, 64)}
+"""Nodes and weights of Gauss and Legendre's quadrature."""
+_PLACES = -np.cos(np.pi * np.arange(33) / 32)
+"""Chebyshev's points in [−1, 1], between which a probability is interpolated."""
+
+Survival = Callable[[np.ndarray], np.ndarray]
+"""Probability that no further look finds a difference, given the cosine *u* at the last one."""
 
 
 @cache
@@ -110,31 +129,51 @@ def crossing(level: float, looks: tuple[int, ...] = LOOKS) -> float:
     ``level``: two-sided, of the t test at every look, above 0 and below 1. ``looks``: numbers of seeds, rising, the
     first at least 2 and each at least 2 more than the last.
     """
-    steps = np.diff(looks)
-    t = [-float(special.stdtrit(n - 1, level / 2)) for n in looks]
-    edges = [value / math.sqrt(n - 1 + value * value) for value, n in zip(t, looks, strict=True)]
-    nodes, weights = _RULES[16]
-    places = -np.cos(np.pi * np.arange(33) / 32)
-    later: Callable[[np.ndarray], np.ndarray] = np.ones_like  # of u: how likely no further look finds a difference
-    for n, m, inner, outer in reversed(list(zip(looks, steps.tolist(), edges, edges[1:], strict=False))):
-        x, mass = special.roots_jacobi(32, m / 2 - 1, n / 2 - 1)
-        scale = np.sqrt(m * (1 - x) / 2)
-        mean = np.sqrt(n * (1 + x) / 2) * (inner * places)[:, None]
-        ends = (np.clip((side * outer * math.sqrt(n + m) - mean) / scale, -1, 1) for side in (-1, 1))
-        low, high = (np.arcsin(end)[..., None] for end in ends)
-        angle = (low + high) / 2 + (high - low) / 2 * nodes
-        new = (mean[..., None] + scale[:, None] * np.sin(angle)) / math.sqrt(n + m)
-        inside = (later(new) * _cosines(angle, m) * weights).sum(2) * (high - low)[..., 0] / 2
-        later = interpolate.CubicSpline(inner * places, inside @ mass / mass.sum())
+    edges = [_edge(level, seeds) for seeds in looks]
+    survival: Survival = np.ones_like  # after the last look there is none
+    for k in reversed(range(len(looks) - 1)):
+        survival = _one_look_earlier(survival, looks[k], looks[k + 1], edges[k], edges[k + 1])
     nodes, weights = _RULES[64]
     first = math.asin(edges[0])
-    never = first * float((later(np.sin(first * nodes)) * _cosines(first * nodes, looks[0])) @ weights)
-    return min(1.0, max(level, 1 - never))  # what the integral leaves out is far below any level that matters
+    angles = first * nodes
+    density = _cosines(angles, looks[0])
+    never = first * float((survival(np.sin(angles)) * density) @ weights)
+    # what the integral leaves out is far below any level that matters
+    return min(1.0, max(level, 1 - never))
+
+
+def _edge(level: float, seeds: int) -> float:
+    """The cosine *u* beyond which a t test of so many seeds finds a difference."""
+    t = -float(special.stdtrit(seeds - 1, level / 2))
+    return t / math.sqrt(seeds - 1 + t * t)
+
+
+def _one_look_earlier(survival: Survival, seeds: int, next_seeds: int, edge: float, next_edge: float) -> Survival:
+    """The survival at a look of n seeds, given that at the next one of n + m.
+
+    For each place of *u* within the edge, it integrates over *w* (Gauss and Jacobi) and over the angle whose sine is
+    *v* (Gauss and Legendre) as far as the next *u* stays within its own edge.
+    """
+    n = seeds
+    m = next_seeds - seeds
+    x, mass = special.roots_jacobi(32, m / 2 - 1, n / 2 - 1)  # w = (1 + x) / 2
+    scale = np.sqrt(m * (1 - x) / 2)
+    mean = np.sqrt(n * (1 + x) / 2) * (edge * _PLACES)[:, None]
+    bound = next_edge * math.sqrt(n + m)
+    low = np.arcsin(np.clip((-bound - mean) / scale, -1, 1))[..., None]
+    high = np.arcsin(np.clip((bound - mean) / scale, -1, 1))[..., None]
+    nodes, weights = _RULES[16]
+    angle = (low + high) / 2 + (high - low) / 2 * nodes
+    next_cosine = (mean[..., None] + scale[:, None] * np.sin(angle)) / math.sqrt(n + m)
+    integrand = survival(next_cosine) * _cosines(angle, m) * weights
+    over_angle = integrand.sum(2) * (high - low)[..., 0] / 2
+    return interpolate.CubicSpline(edge * _PLACES, over_angle @ mass / mass.sum())
 
 
 def _cosines(angle: np.ndarray, n: int) -> np.ndarray:
     """Density of the angle whose sine is the cosine between a random direction in n dimensions and a fixed one."""
-    total = math.exp(special.gammaln((n - 1) / 2) - special.gammaln(n / 2)) * math.sqrt(math.pi)
+    log_ratio = special.gammaln((n - 1) / 2) - special.gammaln(n / 2)
+    total = math.exp(log_ratio) * math.sqrt(math.pi)
     return np.asarray(np.cos(angle) ** (n - 2) / total)
 
 
@@ -144,7 +183,12 @@ def pocock(looks: tuple[int, ...] = LOOKS) -> float:
 
     The same at every look (Pocock 1977), but for a variance that is not known.
     """
-    return float(optimize.brentq(lambda one: crossing(one, looks) - LEVEL, LEVEL / (2 * len(looks)), LEVEL, xtol=1e-12))
+
+    def excess(level: float) -> float:
+        return crossing(level, looks) - LEVEL
+
+    least = LEVEL / (2 * len(looks))
+    return float(optimize.brentq(excess, least, LEVEL, xtol=1e-12))
 
 
 @dataclass(frozen=True)
@@ -174,30 +218,55 @@ def look(differences: Sequence[float], published: float, sign: float | None = No
     ``published``; 0 where the paper claims no difference.
     """
     array = _values("differences", differences)
-    limit = MARGIN if (published if sign is None else sign) == 0 else abs(published)
-    out, p, large = [], 1.0, 1.0
-    for n in (n for n in LOOKS if n <= len(array)):
-        at = paired(array[:n].tolist(), pocock())
-        se = float(array[:n].std(ddof=1)) / math.sqrt(n)
-        beyond = (abs(at.mean) - limit) / se if se else math.copysign(math.inf, abs(at.mean) - limit)
-        p, large = min(p, at.p), min(large, 1.0 if math.isnan(limit) else 2 * float(special.stdtr(n - 1, beyond)))
-        out.append(Look(n, at, *(crossing(value) if 0 < value < 1 else value for value in (p, large))))
-    return out or [Look(len(array), paired(array.tolist()), 1.0, 1.0)]
+    claimed = published if sign is None else sign
+    limit = MARGIN if claimed == 0 else abs(published)
+    looks: list[Look] = []
+    p = 1.0
+    p_large = 1.0
+    for seeds in LOOKS:
+        if seeds > len(array):
+            break
+        first = array[:seeds]
+        difference = paired(first.tolist(), pocock())
+        p = min(p, difference.p)
+        p_large = min(p_large, _p_as_large(first, difference.mean, limit))
+        looks.append(Look(seeds, difference, _of_all_looks(p), _of_all_looks(p_large)))
+    if not looks:
+        return [Look(len(array), paired(array.tolist()), 1.0, 1.0)]
+    return looks
+
+
+def _p_as_large(values: np.ndarray, mean: float, limit: float) -> float:
+    """p-value of a difference of at least ``limit`` in either direction; 1 where ``limit`` is NaN."""
+    if math.isnan(limit):
+        return 1.0
+    standard_error = _standard_error(values)
+    excess = abs(mean) - limit
+    t = excess / standard_error if standard_error else math.copysign(math.inf, excess)
+    return 2 * float(special.stdtr(len(values) - 1, t))
+
+
+def _of_all_looks(p: float) -> float:
+    """The smallest p-value of several looks as one of all of them."""
+    return crossing(p) if 0 < p < 1 else p
 
 
 def detectable(sd: float, n: int) -> float:
     """The mean difference that a look at ``n`` seeds finds with 80 %: sd · (t of the look's level + t of 80 %) / √n."""
-    return float(sd * (special.stdtrit(n - 1, 1 - pocock() / 2) + special.stdtrit(n - 1, 0.8)) / math.sqrt(n))
+    t_level = special.stdtrit(n - 1, 1 - pocock() / 2)
+    t_power = special.stdtrit(n - 1, 0.8)
+    return float(sd * (t_level + t_power) / math.sqrt(n))
 
 
 def holm(p: Sequence[float]) -> list[float]:
     """p-values adjusted for all of them together (Holm 1979): reject those at most 0.05."""
     order = np.argsort(p, kind="stable")
-    stepped = (len(p) - np.arange(len(p))) * np.asarray(p)[order]
+    still_open = len(p) - np.arange(len(p))
+    stepped = np.minimum(1.0, still_open * np.asarray(p)[order])
     adjusted = np.empty(len(p))
-    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, stepped))
-    out: list[float] = adjusted.tolist()
-    return out
+    adjusted[order] = np.maximum.accumulate(stepped)
+    in_order: list[float] = adjusted.tolist()
+    return in_order
 
 
 def verdict(at: Look, p: float, p_large: float, sign: float) -> tuple[Verdict, float | None]:
@@ -208,12 +277,16 @@ def verdict(at: Look, p: float, p_large: float, sign: float) -> tuple[Verdict, f
     that is further from 0. *Difference where none is claimed*: ``sign`` is 0, ``p`` at most 0.05, and the difference
     may be larger than :data:`MARGIN`. *Open*: anything else. Both p-values are adjusted by :func:`holm`.
     """
-    if p <= LEVEL and sign:
-        return ("same sign" if at.difference.mean * sign > 0 else "opposite sign"), None
+    differs = p <= LEVEL
+    if differs and sign:
+        agrees = at.difference.mean * sign > 0
+        return ("same sign" if agrees else "opposite sign"), None
     if p_large <= LEVEL:
         bound = max(abs(at.difference.low), abs(at.difference.high))
         return ("not of the published size" if sign else "no difference, as claimed"), bound
-    return ("difference where none is claimed" if p <= LEVEL else "open"), None
+    if differs:
+        return "difference where none is claimed", None
+    return "open", None
 
 
 @dataclass(frozen=True)
@@ -231,13 +304,29 @@ def decide(claims: Sequence[tuple[Sequence[Look], float]]) -> list[Decision]:
 
     Look after look, all that are still open are looked at again; one with a verdict keeps it and its interval.
     """
+    signs = [sign for _, sign in claims]
     ended: dict[int, Decision] = {}
     for step in range(len(LOOKS)):
-        now = [ended[k].at if k in ended else looks[min(step, len(looks) - 1)] for k, (looks, _) in enumerate(claims)]
-        p, large = holm([at.p for at in now]), holm([at.p_large for at in now])
-        every = [
-            Decision(at, p[k], *verdict(at, p[k], large[k], sign))
-            for k, (at, (_, sign)) in enumerate(zip(now, claims, strict=True))
-        ]
-        ended |= {k: one for k, one in enumerate(every) if k not in ended and one.verdict != "open"}
-    return [replace(ended.get(k, one), p_holm=one.p_holm) for k, one in enumerate(every)]
+        now: list[Look] = []
+        for k, (looks, _) in enumerate(claims):
+            last = min(step, len(looks) - 1)
+            now.append(ended[k].at if k in ended else looks[last])
+        decisions = _decide_now(now, signs)
+        for k, decision in enumerate(decisions):
+            if k not in ended and decision.verdict != "open":
+                ended[k] = decision
+    final: list[Decision] = []
+    for k, decision in enumerate(decisions):
+        final.append(replace(ended.get(k, decision), p_holm=decision.p_holm))
+    return final
+
+
+def _decide_now(looks: Sequence[Look], signs: Sequence[float]) -> list[Decision]:
+    """Decide a family by one look at each claim."""
+    p = holm([at.p for at in looks])
+    p_large = holm([at.p_large for at in looks])
+    decisions: list[Decision] = []
+    for k, at in enumerate(looks):
+        words, bound = verdict(at, p[k], p_large[k], signs[k])
+        decisions.append(Decision(at, p[k], words, bound))
+    return decisions
