@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contrastlab.support import terminal
@@ -24,19 +26,43 @@ def _claims(args: argparse.Namespace) -> None:
     from contrastbook.evidence import claims
 
     lines = claims.frame(results.find(terminal.folders("results", args.results)))
-    every: Any = lines.astype(object).where(lines.notna(), None).to_dict("records")
-    told = [line for line in every if (line["core_hours"] is not None if args.prices else line["seeds"] > 1)]
+    every = lines.astype(object).where(lines.notna(), None).to_dict("records")
+    if args.prices:
+        listed = [line for line in every if line["core_hours"] is not None]
+    else:
+        listed = [line for line in every if line["seeds"] > 1]
+    listed.sort(key=_open_last)
     shown: list[dict[str, object]] = []
-    for line in sorted(told, key=lambda line: (line["verdict"] == "open", line["verdict"])):
+    for line in listed:
         name = f"{claims.table_of(line)}, {claims.column_of(line)}: {line['claim']}"
-        row = {"claim": name, "published": claims.published(line)}
+        row: dict[str, object] = {"claim": name, "published": claims.published(line)}
         if args.prices:
-            row["price"] = f"{line['core_hours']:.1f} core-hours".replace("inf core-hours", "out of reach on two cores")
+            row["price"] = _price(line["core_hours"])
         else:
-            row |= {"measured": claims.measured(line), "seeds": line["used"], "profile": line["profile"]}
-        shown.append({**row, "verdict": claims.sentence(line)})
+            row["measured"] = claims.measured(line)
+            row["seeds"] = line["used"]
+            row["profile"] = line["profile"]
+        row["verdict"] = claims.sentence(line)
+        shown.append(row)
     terminal.show(args, every, shown)
     if not args.form and not args.prices:
-        counts = "; ".join(f"{each}: {n}" for each, n in Counter(line["verdict"] for line in every).most_common())
-        single = f"{sum(line['seeds'] == 1 for line in every)} lines of one seed are left out, see --csv"
-        print(terminal.fold(f"{counts}. {single}; --prices says what would decide a claim.", terminal.width()))
+        print(terminal.fold(_summary(every), terminal.width()))
+
+
+def _open_last(line: Mapping[Any, Any]) -> tuple[bool, str]:
+    """The key by which lines are sorted: by verdict, those without one at the end."""
+    return line["verdict"] == "open", line["verdict"]
+
+
+def _price(core_hours: float) -> str:
+    if math.isinf(core_hours):
+        return "out of reach on two cores"
+    return f"{core_hours:.1f} core-hours"
+
+
+def _summary(lines: Sequence[Mapping[Any, Any]]) -> str:
+    """How many lines have each verdict, and what the list leaves out."""
+    verdicts = Counter(line["verdict"] for line in lines)
+    counts = "; ".join(f"{verdict}: {count}" for verdict, count in verdicts.most_common())
+    single = sum(line["seeds"] == 1 for line in lines)
+    return f"{counts}. {single} lines of one seed are left out, see --csv; --prices says what would decide a claim."

@@ -11,7 +11,7 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -23,21 +23,35 @@ from contrastlab.settings import FrozenModel
 from contrastlab.support import errors
 
 Verdict = Literal["holds", "conditional", "false", "unchecked"]
-VERDICTS: dict[str, str] = {"holds": "holds", "conditional": "holds with an added condition",
-                            "false": "false as printed", "unchecked": "not checkable"}  # fmt: skip
+VERDICTS: dict[str, str] = {
+    "holds": "holds",
+    "conditional": "holds with an added condition",
+    "false": "false as printed",
+    "unchecked": "not checkable",
+}
 """Verdict to its words. *Conditional*: true once a hypothesis is added; *false*: something printed must change."""
 
 Method = Literal["proved", "exact", "searched", "counted", "quoted", "open"]
-METHODS: dict[str, str] = {"proved": "proved", "exact": "exact for a family", "searched": "searched", "open": "open",
-                           "counted": "counted from the paper's table", "quoted": "two passages compared"}  # fmt: skip
+METHODS: dict[str, str] = {
+    "proved": "proved",
+    "exact": "exact for a family",
+    "searched": "searched",
+    "open": "open",
+    "counted": "counted from the paper's table",
+    "quoted": "two passages compared",
+}
 """How it is known that a statement, or what is right instead of it, holds. What fails has a counterexample besides."""
 
 Severity = Literal["theorem", "proof step", "formula", "listing", "text against table"]
 """What kind of statement is false, or lacks a condition."""
-_WORDS = {"verdict": VERDICTS, "how": METHODS, "severity": {name: name for name in get_args(Severity)}}
+_WORDS = {
+    "verdict": VERDICTS,
+    "how": METHODS,
+    "severity": {name: name for name in get_args(Severity)},
+}
 
 _REPAIR = {"conditional": "Needs:", "false": "Instead:"}
-_HERE = files("contrastbook") / "statements"
+_FOLDER = files("contrastbook") / "statements"
 _PLACE = re.compile(r"\{\{(\w+)(?::([^{}]*))?\}\}")
 _TEXTS = ("claim", "assumes", "repair", "because", "counterexample")
 
@@ -85,24 +99,40 @@ class Statement(FrozenModel):
 
     @model_validator(mode="after")
     def _decided(self) -> Statement:
-        verdict, how, counted = self.verdict, self.how, self.how == "counted"
-        shown, fails = bool(self.tests) or counted, verdict in ("conditional", "false")
-        refuted = (bool(self.refuted_by) or counted) and bool(self.counterexample)
-        wrong = (
-            ((verdict == "unchecked") != (how == "open"), f"is {verdict} and {how}: open is what cannot be checked"),
-            (how == "proved" and not self.because, "is proved: it needs the argument, as because"),
-            (counted and (self.tests or self.refuted_by), "is counted: its decision stands in test_tables.py"),
-            (verdict == "holds" and not shown, "holds: it needs tests"),
-            (verdict == "holds" and (self.refuted_by or self.repair), "holds: it needs neither repair nor refuted_by"),
-            (fails and not refuted, f"is {verdict}: it needs a counterexample and the test that pins it"),
-            (fails and not self.repair, f"is {verdict}: it needs what holds instead, as repair"),
-            (verdict == "conditional" and not shown, "is conditional: it needs tests under the added condition"),
-            (verdict == "unchecked" and not self.because, "is not checkable: it needs the reason, as because"),
-            (fails != bool(self.severity), f"is {verdict}: conditional and false entries have a severity, no others"),
-        )
-        if broken := [words for bad, words in wrong if bad]:
-            raise ValueError(f"{self.name} {broken[0]}")
+        mistakes = [*self._mistakes_of_method(), *self._mistakes_of_verdict()]
+        if mistakes:
+            raise ValueError(f"{self.name} {mistakes[0]}")
         return self
+
+    def _mistakes_of_method(self) -> Iterator[str]:
+        """What is wrong with how the entry says it is known."""
+        if (self.verdict == "unchecked") != (self.how == "open"):
+            yield f"is {self.verdict} and {self.how}: open is what cannot be checked"
+        if self.how == "proved" and not self.because:
+            yield "is proved: it needs the argument, as because"
+        if self.how == "counted" and self.all_tests:
+            yield "is counted: its decision stands in test_tables.py"
+
+    def _mistakes_of_verdict(self) -> Iterator[str]:
+        """What an entry of this verdict lacks, or has although it should not."""
+        counted = self.how == "counted"
+        shown = bool(self.tests) or counted
+        refuted = bool(self.counterexample) and (bool(self.refuted_by) or counted)
+        fails = self.verdict in ("conditional", "false")
+        if self.verdict == "holds" and not shown:
+            yield "holds: it needs tests"
+        if self.verdict == "holds" and (self.refuted_by or self.repair):
+            yield "holds: it needs neither repair nor refuted_by"
+        if fails and not refuted:
+            yield f"is {self.verdict}: it needs a counterexample and the test that pins it"
+        if fails and not self.repair:
+            yield f"is {self.verdict}: it needs what holds instead, as repair"
+        if self.verdict == "conditional" and not shown:
+            yield "is conditional: it needs tests under the added condition"
+        if self.verdict == "unchecked" and not self.because:
+            yield "is not checkable: it needs the reason, as because"
+        if fails != bool(self.severity):
+            yield f"is {self.verdict}: conditional and false entries have a severity, no others"
 
 
 class Search(FrozenModel):
@@ -124,7 +154,8 @@ class Search(FrozenModel):
 
 @cache
 def _numbers() -> dict[str, dict[str, float | int | str]]:
-    return dict(json.loads((_HERE / "numbers.json").read_text(encoding="utf-8")))
+    content = (_FOLDER / "numbers.json").read_text(encoding="utf-8")
+    return dict(json.loads(content))
 
 
 def numbers(name: str) -> dict[str, float | int | str]:
@@ -133,6 +164,7 @@ def numbers(name: str) -> dict[str, float | int | str]:
 
 
 def _filled(text: str, name: str) -> str:
+    """A text of the statement ``name`` with its numbers."""
     stored = numbers(name)
 
     def number(place: re.Match[str]) -> str:
@@ -145,21 +177,25 @@ def _filled(text: str, name: str) -> str:
 
 def _texts(paper: str) -> dict[str, dict[str, Any]]:
     """The entries of a paper as they are written, numbers not filled in."""
-    return tomllib.loads((_HERE / f"{paper}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((_FOLDER / f"{paper}.toml").read_text(encoding="utf-8"))
 
 
 @cache
 def _read(paper: str) -> tuple[Statement, ...]:
-    read = []
+    entries: list[Statement] = []
     for key, entry in _texts(paper).items():
-        texts = {field: _filled(text, f"{paper}/{key}") for field, text in entry.items() if field in _TEXTS}
-        read.append(Statement(paper=paper, id=key, **entry | texts))
-    return tuple(read)
+        texts: dict[str, str] = {}
+        for field in _TEXTS:
+            if field in entry:
+                texts[field] = _filled(entry[field], f"{paper}/{key}")
+        entries.append(Statement(paper=paper, id=key, **entry | texts))
+    return tuple(entries)
 
 
 def papers() -> tuple[str, ...]:
     """Short names of the papers whose statements were examined, sorted."""
-    return tuple(sorted(file.name.removesuffix(".toml") for file in _HERE.iterdir() if file.name.endswith(".toml")))
+    names = [file.name for file in _FOLDER.iterdir()]
+    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
 
 def statements(paper: str | None = None) -> tuple[Statement, ...]:
@@ -172,16 +208,17 @@ def statements(paper: str | None = None) -> tuple[Statement, ...]:
 
 def statement(name: str) -> Statement:
     """The statement of this name, such as ``ring/theorem-3-2-bias``."""
-    known = {entry.name: entry for entry in statements()}
-    if name not in known:
-        raise errors.unknown("statement", name, known)
-    return known[name]
+    by_name = {entry.name: entry for entry in statements()}
+    if name not in by_name:
+        raise errors.unknown("statement", name, by_name)
+    return by_name[name]
 
 
 @cache
 def searches() -> tuple[Search, ...]:
     """The searches for counterexamples that were run, in the order of the ledger."""
-    return tuple(Search(**entry) for entry in json.loads((_HERE / "searches.json").read_text(encoding="utf-8")))
+    content = (_FOLDER / "searches.json").read_text(encoding="utf-8")
+    return tuple(Search(**entry) for entry in json.loads(content))
 
 
 def counts(entries: Iterable[Statement], by: Literal["verdict", "how", "severity"] = "verdict") -> dict[str, int]:
@@ -192,16 +229,27 @@ def counts(entries: Iterable[Statement], by: Literal["verdict", "how", "severity
 
 def summary(by: Literal["verdict", "how", "severity"] = "verdict") -> str:
     """A table for the book: :func:`counts` per paper and of all."""
-    entries = statements()
-    groups = {f"`{paper}`": statements(paper) for paper in sorted({s.paper for s in entries})} | {"all": entries}
-    tallies = {name: list(counts(own, by).values()) for name, own in groups.items()}
-    rows = [(name, *map(str, tally), str(sum(tally))) for name, tally in tallies.items()]
-    return "\n".join(_table(("paper", *_WORDS[by].values(), "all"), ("---", *["---:"] * (len(_WORDS[by]) + 1)), rows))
+    groups = {f"`{paper}`": statements(paper) for paper in papers()}
+    groups["all"] = statements()
+    rows: list[list[str]] = []
+    for name, entries in groups.items():
+        tally = counts(entries, by)
+        rows.append([name, *(str(count) for count in tally.values()), str(sum(tally.values()))])
+    head = ["paper", *_WORDS[by].values(), "all"]
+    rules = ["---"] + ["---:"] * (len(head) - 1)
+    return "\n".join(_table(head, rules, rows))
 
 
 def _table(head: Iterable[str], rules: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    every = [head, rules, *([cell.replace("|", r"\|").replace("\n", " ") for cell in row] for row in rows)]
-    return [f"| {' | '.join(cells)} |" for cells in every]
+    """The lines of a Markdown table."""
+    lines = [_table_line(head), _table_line(rules)]
+    for row in rows:
+        lines.append(_table_line(cell.replace("|", r"\|").replace("\n", " ") for cell in row))
+    return lines
+
+
+def _table_line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def markdown(entries: Iterable[Statement]) -> str:
@@ -209,26 +257,51 @@ def markdown(entries: Iterable[Statement]) -> str:
 
     Every row has a place of its own, ``Statement.anchor``, and says in attributes what the page can filter it by.
     """
-    rows = []
-    for s in entries:
-        facets = {"paper": s.paper, "section": s.section, "verdict": VERDICTS[s.verdict], "decided": METHODS[s.how]}
-        facets["severity"] = s.severity or "none"
-        data = " ".join(f'data-{key}="{escape(value)}"' for key, value in facets.items())
-        place = f'<span id="{s.anchor}" {data}></span><a class="place" href="#{s.anchor}" title="this entry">#</a>'
-        holds = [
-            f"*{_REPAIR[s.verdict]}* {s.repair}" if s.repair else "",
-            s.because,
-            f"*Counterexample:* {s.counterexample.rstrip('.')}." if s.counterexample else "",
-            f'The mistake of <a href="#{s.paper}-{s.repeats}">{s.repeats}</a>, counted again.' if s.repeats else "",
-            f"Tried on {s.cases:,} random cases." if s.cases else "",
-            " ".join(f"`{name}`" for name in s.all_tests),
-        ]
-        kind = f"<br>{s.severity} " if s.severity else ""
-        where = f"{place} {s.where} <br>**{VERDICTS[s.verdict]}** {kind}<br>{METHODS[s.how]}"
-        claimed = s.claim + (f" *Assumes* {s.assumes}" if s.assumes else "")
-        rows.append((where, claimed, "<br>".join(filter(None, holds))))
+    rows = [(_where(entry), _what_is_said(entry), _what_holds(entry)) for entry in entries]
     table = _table(("where", "what is said", "what holds, and why"), ["---"] * 3, rows)
     return "\n".join([":::{table}", ":class: ledger", "", *table, ":::"])
+
+
+def _where(entry: Statement) -> str:
+    """A link to the entry itself, where the paper says it, and the verdict."""
+    facets = {
+        "paper": entry.paper,
+        "section": entry.section,
+        "verdict": VERDICTS[entry.verdict],
+        "decided": METHODS[entry.how],
+        "severity": entry.severity or "none",
+    }
+    data = " ".join(f'data-{name}="{escape(value)}"' for name, value in facets.items())
+    place = f'<span id="{entry.anchor}" {data}></span>'
+    link = f'<a class="place" href="#{entry.anchor}" title="this entry">#</a>'
+    severity = f"<br>{entry.severity} " if entry.severity else ""
+    verdict = f"**{VERDICTS[entry.verdict]}** {severity}"
+    return f"{place}{link} {entry.where} <br>{verdict}<br>{METHODS[entry.how]}"
+
+
+def _what_is_said(entry: Statement) -> str:
+    if entry.assumes:
+        return f"{entry.claim} *Assumes* {entry.assumes}"
+    return entry.claim
+
+
+def _what_holds(entry: Statement) -> str:
+    """What holds instead, why, what was tried, and the tests."""
+    parts: list[str] = []
+    if entry.repair:
+        parts.append(f"*{_REPAIR[entry.verdict]}* {entry.repair}")
+    if entry.because:
+        parts.append(entry.because)
+    if entry.counterexample:
+        parts.append(f"*Counterexample:* {entry.counterexample.rstrip('.')}.")
+    if entry.repeats:
+        link = f'<a href="#{entry.paper}-{entry.repeats}">{entry.repeats}</a>'
+        parts.append(f"The mistake of {link}, counted again.")
+    if entry.cases:
+        parts.append(f"Tried on {entry.cases:,} random cases.")
+    if entry.all_tests:
+        parts.append(" ".join(f"`{name}`" for name in entry.all_tests))
+    return "<br>".join(parts)
 
 
 def folded(paper: str, title: str) -> str:
@@ -244,11 +317,20 @@ def folded(paper: str, title: str) -> str:
 
 def searched() -> str:
     """A MyST table of the searches: what was to be violated, how hard it was tried, what was found."""
-    rows = []
-    for s in searches():
-        link = f'<a href="#{s.statement.replace("/", "-")}">{s.statement}</a>'
-        inequality = f"{'as printed' if s.printed else 'as repaired'}: {s.inequality}"
-        outcome = f"a counterexample: {s.at}" if s.found else "none"
-        rows.append((link, inequality, f"{s.starts:,}", f"{s.evaluations:,}", f"{s.excess:.1e}", outcome))
+    rows: list[tuple[str, ...]] = []
+    for search in searches():
+        anchor = search.statement.replace("/", "-")
+        version = "as printed" if search.printed else "as repaired"
+        outcome = f"a counterexample: {search.at}" if search.found else "none"
+        rows.append(
+            (
+                f'<a href="#{anchor}">{search.statement}</a>',
+                f"{version}: {search.inequality}",
+                f"{search.starts:,}",
+                f"{search.evaluations:,}",
+                f"{search.excess:.1e}",
+                outcome,
+            )
+        )
     head = ("statement", "inequality", "starts", "evaluations", "largest excess", "found")
     return "\n".join(_table(head, ("---", "---", "---:", "---:", "---:", "---"), rows))
