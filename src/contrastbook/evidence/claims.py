@@ -399,10 +399,15 @@ def table_of(line: Line) -> str:
     return f"{line['paper']} {table}"
 
 
+def _is_number(value: Any) -> bool:
+    """Whether a line has a value, which is NaN or ``None`` where it has none."""
+    return bool(pd.notna(value))
+
+
 def sentence(line: Line) -> str:
     """The verdict of one line in words, such as ``open (2 of 8 seeds)`` or ``same sign, on rooms``."""
     on = f", on {line['on'] or line['dataset']}" if line["stands_for"] else ""
-    if pd.notna(line["bound"]):
+    if _is_number(line["bound"]):
         return f"{_what_is_bounded(line)}: at most {_rounded_up(line['bound'])} {line['unit']} either way{on}"
     if line["verdict"] != "open":
         return f"{line['verdict']}{on}"
@@ -443,7 +448,7 @@ _SIGNS_IN_WORDS = {1: "above 0, in words", -1: "below 0, in words", 0: "equal, i
 
 def published(line: Line) -> str:
     """The paper's difference as printed, or in words which side of 0 it is on."""
-    if pd.isna(line["published"]):
+    if not _is_number(line["published"]):
         return _SIGNS_IN_WORDS[line["claimed_sign"]]
     has_one_decimal = round(line["published"], 1) == line["published"]
     return signed(line["published"], 1 if has_one_decimal else 2, sign=True)
@@ -451,7 +456,7 @@ def published(line: Line) -> str:
 
 def measured(line: Line) -> str:
     """The gain and its interval, such as ``−0.41 (−1.71 to +0.89)``; of one seed the gain."""
-    ends = [signed(line[name], sign=True) for name in ("low", "high") if pd.notna(line[name])]
+    ends = [signed(line[name], sign=True) for name in ("low", "high") if _is_number(line[name])]
     gain = signed(line["gain"], sign=True)
     return f"{gain} ({' to '.join(ends)})" if ends else gain
 
@@ -471,7 +476,7 @@ def forest(lines: pd.DataFrame) -> Figure:
     from contrastbook.figures.base import dress, subplots
 
     by_gain = lines[lines["gain"].notna()].sort_values("gain", kind="stable", ascending=False)
-    shown: list[Line] = by_gain.to_dict("records")
+    shown: Sequence[Line] = by_gain.to_dict("records")
     count = max(len(shown), 1)
     figure, axes = subplots(size=(8, 1.2 + 0.38 * count))
     edge = _edge(shown)
@@ -505,7 +510,7 @@ def _by_seed(line: Line) -> list[float]:
 def _drawn_values(line: Line) -> list[float]:
     """All that is drawn of a line."""
     others = [line[name] for name in ("gain", "low", "high", "published")]
-    return _by_seed(line) + [value for value in others if pd.notna(value)]
+    return _by_seed(line) + [value for value in others if _is_number(value)]
 
 
 def _edge(lines: Sequence[Line]) -> float:
@@ -527,7 +532,7 @@ def _draw(axes: Axes, y: int, line: Line) -> None:
     axes.plot(line["gain"], y, "o", color=BLUE, fillstyle=filled, markersize=7, zorder=3)
     place = line["published"]
     marker = "D"
-    if pd.isna(place):
+    if not _is_number(place):
         place = 0
         marker = ">" if line["claimed_sign"] > 0 else "<"
     axes.plot(place, y, marker, color=ORANGE, markerfacecolor="none", markersize=7, zorder=4)
