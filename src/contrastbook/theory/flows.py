@@ -31,7 +31,8 @@ Prior = Literal["gaussian", "uniform"]
 
 
 def _logistic(low: Tensor, high: Tensor) -> laws.Distribution:
-    return laws.Independent(laws.TransformedDistribution(laws.Uniform(low, high), laws.SigmoidTransform().inv), 1)
+    logistic = laws.TransformedDistribution(laws.Uniform(low, high), laws.SigmoidTransform().inv)
+    return laws.Independent(logistic, 1)
 
 
 def _normal(mean: Tensor, scale: Tensor) -> laws.Distribution:
@@ -51,26 +52,49 @@ def real_nvp(x: Tensor, *, prior: Prior = "gaussian", layers: int = 8, width: in
     if x.dim() != 2 or min(x.shape) < 2:
         raise reject("x", tuple(x.shape), "at least two rows of at least 2 coordinates, one to condition the other")
     dim = x.shape[1]
-    place, scale = torch.arange(dim), x.std(0).clamp(min=1e-6)
-    masks = [place % 2 == 0, place % 2 == 1, place < dim // 2, place >= dim // 2]
-    zeros, ones = torch.zeros_like(scale), torch.ones_like(scale)
+    scale = x.std(0).clamp(min=1e-6)
     with fixed(seed):
-        couplings = [
-            GeneralCouplingTransform(dim, mask=masks[i % 4], univariate=_stretch, hidden_features=(width, width))
-            for i in range(layers)
-        ]
-    for coupling in couplings:  # the flow begins as the identity
-        for weight in coupling.hyper[-1].parameters():
-            nn.init.zeros_(weight)
+        couplings = [_coupling(mask, width) for mask in _masks(dim, layers)]
+    for coupling in couplings:
+        _make_identity(coupling)
     standardised = UnconditionalTransform(laws.AffineTransform, -x.mean(0) / scale, 1 / scale, event_dim=1, buffer=True)
-    base = UnconditionalDistribution(_normal if prior == "gaussian" else _logistic, zeros, ones, buffer=True)
+    law = _normal if prior == "gaussian" else _logistic
+    zeros = torch.zeros_like(scale)
+    ones = torch.ones_like(scale)
+    base = UnconditionalDistribution(law, zeros, ones, buffer=True)
     return Flow([standardised, *couplings], base).to(x)
 
 
+def _masks(dim: int, layers: int) -> list[Tensor]:
+    """Which coordinates condition the others, ``[dim]`` for each layer."""
+    place = torch.arange(dim)
+    is_first_half = place < dim // 2
+    is_even = place % 2 == 0
+    cycle = (is_even, ~is_even, is_first_half, ~is_first_half)
+    return [cycle[layer % len(cycle)] for layer in range(layers)]
+
+
+def _coupling(mask: Tensor, width: int) -> GeneralCouplingTransform:
+    hidden = (width, width)
+    return GeneralCouplingTransform(len(mask), mask=mask, univariate=_stretch, hidden_features=hidden)
+
+
+def _make_identity(coupling: GeneralCouplingTransform) -> None:
+    for weight in coupling.hyper[-1].parameters():
+        nn.init.zeros_(weight)
+
+
 def fit(
-    flow: Flow, x: Tensor, held_out: Tensor, *,
-    epochs: int = 60, patience: int = 6, batch_size: int = 256, lr: float = 2e-3, seed: int = 0,
-) -> Trace:  # fmt: skip
+    flow: Flow,
+    x: Tensor,
+    held_out: Tensor,
+    *,
+    epochs: int = 60,
+    patience: int = 6,
+    batch_size: int = 256,
+    lr: float = 2e-3,
+    seed: int = 0,
+) -> Trace:
     """Maximum likelihood by Adam on ``x`` ``[N, dim]``; keeps the weights of the epoch that is best on ``held_out``.
 
     Rows of one image belong on one side. Returns mean log densities in nats; raises a ``NonFiniteLossError``.
@@ -81,29 +105,31 @@ def fit(
     )
     generator = torch.Generator().manual_seed(seed)
 
-    def finite(value: Tensor) -> float:
-        if not bool(value.isfinite()):
-            raise NonFiniteLossError(f"the likelihood of the flow became {float(value.detach())}; lower lr")
-        return float(value.detach())
-
     def train(_: int) -> float:
         total = 0.0
         for rows in torch.randperm(len(x), generator=generator).split(batch_size):
-            value = flow().log_prob(x[rows]).mean()
-            total += finite(value) * len(rows)
+            likelihood = flow().log_prob(x[rows]).mean()
+            total += _finite(likelihood) * len(rows)
             optimiser.zero_grad()
-            (-value).backward()
+            (-likelihood).backward()
             nn.utils.clip_grad_norm_(flow.parameters(), 10.0)
             optimiser.step()
         return total / len(x)
 
     @torch.no_grad()
-    def held_out_value() -> float:
-        value = finite(flow().log_prob(held_out).mean())
-        schedule.step(value)
-        return value
+    def likelihood_held_out() -> float:
+        likelihood = _finite(flow().log_prob(held_out).mean())
+        schedule.step(likelihood)
+        return likelihood
 
-    return early_stopping(flow, train, held_out_value, epochs=epochs, patience=patience)
+    return early_stopping(flow, train, likelihood_held_out, epochs=epochs, patience=patience)
+
+
+def _finite(likelihood: Tensor) -> float:
+    value = float(likelihood.detach())
+    if not math.isfinite(value):
+        raise NonFiniteLossError(f"the likelihood of the flow became {value}; lower lr")
+    return value
 
 
 def log_sphere_area(dim: int) -> float:
@@ -114,8 +140,9 @@ def log_sphere_area(dim: int) -> float:
 def _mirrored(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """``x`` reflected so that the unit vector ``a`` comes to lie on ``b``; each ``[N, d]`` or ``[d]``."""
     across = a - b
-    size = across.square().sum(-1, keepdim=True)
-    return x - 2 * (x * across).sum(-1, keepdim=True) / size.clamp(min=1e-12) * across
+    size = across.square().sum(-1, keepdim=True).clamp(min=1e-12)
+    along = (x * across).sum(-1, keepdim=True)
+    return x - 2 * along / size * across
 
 
 def stereographic(x: Tensor, pole: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,15 +152,18 @@ def stereographic(x: Tensor, pole: Tensor) -> tuple[Tensor, Tensor]:
     ``(d − 1) log (2 / (1 + ‖z‖²))``. Of a density q over z, ``log q(z) − log_area + log_sphere_area(d)`` is the log
     density with respect to the uniform one.
     """
-    x = _mirrored(x, pole, torch.eye(len(pole)).to(pole)[-1])
+    last_axis = torch.eye(len(pole)).to(pole)[-1]
+    x = _mirrored(x, pole, last_axis)
     z = x[:, :-1] / (1 - x[:, -1:]).clamp(min=1e-6)
-    return z, z.shape[1] * (math.log(2) - torch.log1p(z.square().sum(1)))
+    log_scale = math.log(2) - torch.log1p(z.square().sum(1))
+    return z, z.shape[1] * log_scale
 
 
 def log_von_mises_fisher(cosine: Tensor, concentration: float, dim: int) -> Tensor:
     """Log density, against the uniform one, at ``cosine`` to the mean; concentration κ > 0, 1/σ² of fmicl Eq. 6."""
     # the density is κ cos + a constant; scipy's is with respect to the area
-    highest = float(vonmises_fisher(np.eye(dim)[0], concentration).logpdf(np.eye(dim)[0]))
+    mean = np.eye(dim)[0]
+    highest = float(vonmises_fisher(mean, concentration).logpdf(mean))
     return concentration * (cosine - 1) + highest + log_sphere_area(dim)
 
 
@@ -142,5 +172,7 @@ def von_mises_fisher(mean: Tensor, concentration: float, generator: torch.Genera
     count, dim = mean.shape
     law = vonmises_fisher(np.eye(dim)[0], concentration)
     seed = int(torch.randint(2**63 - 1, (), generator=generator))
-    drawn = torch.from_numpy(law.rvs(count, random_state=np.random.default_rng(seed))).to(mean)
-    return _mirrored(drawn, torch.eye(dim).to(mean)[0], mean)
+    samples = law.rvs(count, random_state=np.random.default_rng(seed))
+    around_first_axis = torch.from_numpy(samples).to(mean)
+    first_axis = torch.eye(dim).to(mean)[0]
+    return _mirrored(around_first_axis, first_axis, mean)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,21 +64,38 @@ def population(percent: float, *, scale: float = 1.0, rho: float = RHO) -> Popul
     highest-scored p % are an interval around x/ρ, and ``E exp(a f*)`` over an interval is a difference of normal
     distribution functions. What is left is one integral over x.
     """
-    part, rho = share_of(percent), _correlation(rho)
+    part = share_of(percent)
+    rho = _correlation(rho)
     require("scale", scale, 0)
     x, weight = _x_grid()
     half = _half_widths(part, rho)
-    mean = information(rho)
+    mean_of_critic = information(rho)
 
     def value(a: float) -> float:
-        return float(a * mean - weight @ (_log_mass(x, rho, a, half) - math.log(part)))
+        log_means = _log_mass(x, rho, a, half) - math.log(part)
+        return float(a * mean_of_critic - weight @ log_means)
 
-    threshold = scale * _optimal(x, rho, half)
-    share = float(weight @ (threshold > _log_mass(x, rho, scale, np.full_like(x, np.inf)))) if part < 1 else 0.0
-    minimum = minimize_scalar(lambda a: -value(a), bounds=(0.0, 2.0), method="bounded", options={"xatol": 1e-9})
-    # concave in a and 0 at a = 0, so a maximum that is not above 0 is at 0
-    best, best_scale = (-float(minimum.fun), float(minimum.x)) if -minimum.fun > 1e-14 else (0.0, 0.0)
+    share = _share_above_the_mean(rho, scale, half) if part < 1 else 0.0
+    best, best_scale = _maximum(value)
     return Population(value(scale), share, best, best_scale)
+
+
+def _share_above_the_mean(rho: float, scale: float, half: Array) -> float:
+    """The share of x for which the least negative has ``exp(a f*)`` above the mean over all y."""
+    x, weight = _x_grid()
+    of_least_negative = scale * _optimal(x, rho, half)
+    everything = np.full_like(x, np.inf)
+    log_mean = _log_mass(x, rho, scale, everything)
+    return float(weight @ (of_least_negative > log_mean))
+
+
+def _maximum(value: Callable[[float], float]) -> tuple[float, float]:
+    """The largest value over scales from 0 to 2, and its scale."""
+    minimum = minimize_scalar(lambda scale: -value(scale), bounds=(0.0, 2.0), method="bounded", options={"xatol": 1e-9})
+    # concave in the scale and 0 at scale 0, so a maximum that is not above 0 is at 0
+    if -minimum.fun > 1e-14:
+        return -float(minimum.fun), float(minimum.x)
+    return 0.0, 0.0
 
 
 def largest(percent: float, *, rho: float = RHO) -> Largest:
@@ -88,36 +106,66 @@ def largest(percent: float, *, rho: float = RHO) -> Largest:
     KL(majorant ‖ uniform on [0, p]) for the least concave majorant of D on [0, p] with end (p, 1): D up to u₀, then the
     tangent, ``d(u₀) (p − u₀) = 1 − D(u₀)``. It bounds every finite K, too, if the positive is in the denominator.
     """
-    part, rho = share_of(percent), _correlation(rho)
+    part = share_of(percent)
+    rho = _correlation(rho)
     if part == 1:
         return Largest(information(rho), information(rho))
     x, weight = _x_grid()
     log_top = _optimal(x, rho, np.zeros_like(x))  # log d(0)
-    keep = log_top > -math.log(part)
-    x, weight = x[keep], weight[keep]
-    centre, spread = x / rho, math.sqrt(1 - rho**2)
-    low, high = np.zeros_like(x), _half_width(centre, part)
-    for _ in range(80):
-        middle = 0.5 * (low + high)
-        left, reached = part - _inside(centre, middle), _inside((centre - rho * x) / spread, middle / spread)
-        before = np.exp(_optimal(x, rho, middle)) * left > 1 - reached
-        low, high = np.where(before, middle, low), np.where(before, high, middle)
-    left, reached = part - _inside(centre, low), _inside((centre - rho * x) / spread, low / spread)
-    # the density within is exp(f*), a parabola in y: its mean needs the second moment of a cut normal
-    a, b = (centre - low - rho * x) / spread, (centre + low - rho * x) / spread
-    at_a, at_b = norm.pdf(a), norm.pdf(b)
-    first, second = at_a - at_b, reached + a * at_a - b * at_b
-    offset = rho * x - centre
-    square = spread**2 * second + 2 * spread * offset * first + offset**2 * reached
-    k = rho**2 / (2 * (1 - rho**2))
-    inner = (log_top[keep] + math.log(part)) * reached - k * square
+    gains = log_top > -math.log(part)  # elsewhere the best critic is constant
+    x = x[gains]
+    weight = weight[gains]
+    log_top = log_top[gains]
+    half = _touching_half_width(x, rho, part)
+    left = part - _inside(x / rho, half)  # p − u₀
+    reached = _reached(x, rho, half)  # D(u₀)
     rest = 1 - reached
+    # log d is log d(0) − k (y − x/ρ)² before u₀, a constant from there to p
+    bend = rho**2 / (2 * (1 - rho**2))
+    inner = (log_top + math.log(part)) * reached - bend * _square_within(x, rho, half, reached)
     with np.errstate(divide="ignore", invalid="ignore"):
         outer = np.where(rest > 0, rest * np.log(part * rest / left), 0.0)
+        smallest = np.where(rest > 0, part * rest / left, 0.0)
         # against all y the mean of the critic's exponential is p (its mean within) and 1 − p times its smallest value
-        against_all = np.log(part + (1 - part) * np.where(rest > 0, part * rest / left, 0.0))
-    each = inner + outer
-    return Largest(float(weight @ each), float(weight @ (each - against_all)))
+        against_all = np.log(part + (1 - part) * smallest)
+    value = inner + outer
+    return Largest(float(weight @ value), float(weight @ (value - against_all)))
+
+
+def _reached(x: Array, rho: float, half: Array) -> Array:
+    """``P(|y − x/ρ| < half)`` under p(y|x)."""
+    spread = math.sqrt(1 - rho**2)
+    return _inside((x / rho - rho * x) / spread, half / spread)
+
+
+def _touching_half_width(x: Array, rho: float, part: float) -> Array:
+    """Half the width of the interval around x/ρ whose rank is u₀, by bisection of ``d(u₀) (p − u₀) = 1 − D(u₀)``."""
+    centre = x / rho
+    low = np.zeros_like(x)
+    high = _half_width(centre, part)
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        left = part - _inside(centre, middle)
+        density = np.exp(_optimal(x, rho, middle))
+        is_before = density * left > 1 - _reached(x, rho, middle)
+        low = np.where(is_before, middle, low)
+        high = np.where(is_before, high, middle)
+    return low
+
+
+def _square_within(x: Array, rho: float, half: Array, reached: Array) -> Array:
+    """``E (y − x/ρ)²`` under p(y|x), of y within the interval alone: the second moment of a cut normal."""
+    centre = x / rho
+    spread = math.sqrt(1 - rho**2)
+    start = (centre - half - rho * x) / spread
+    end = (centre + half - rho * x) / spread
+    density_at_start = norm.pdf(start)
+    density_at_end = norm.pdf(end)
+    first = density_at_start - density_at_end
+    second = reached + start * density_at_start - end * density_at_end
+    offset = rho * x - centre
+    moments: Array = spread**2 * second + 2 * spread * offset * first + offset**2 * reached
+    return moments
 
 
 def independent_value(percent: float) -> float:
@@ -128,8 +176,13 @@ def independent_value(percent: float) -> float:
     0. The value tends to ``r log(p/r)`` as H → ∞, largest at r = p/e, or at r = 1 − p where that is smaller.
     """
     part = share_of(percent)
-    high = min(1 - part, part / math.e)
+    high = _best_share_of_high(part)
     return high * math.log(part / high) if high > 0 else 0.0
+
+
+def _best_share_of_high(part: float) -> float:
+    """The share r of high y that gains most."""
+    return min(1 - part, part / math.e)
 
 
 def independent_simulated(
@@ -137,13 +190,15 @@ def independent_simulated(
 ) -> tuple[float, float]:
     """:func:`independent_value` by drawing with finite K and H; mean and its standard error, nats."""
     part = share_of(percent)
-    high = min(1 - part, part / math.e)
+    high = _best_share_of_high(part)
     generator = np.random.default_rng(seed)
-    own = generator.random(count) < high
-    met = generator.binomial(negatives, high / part, count) * own
-    mean = (np.exp(height * own) + met * math.exp(height) + (negatives - met)) / (negatives + 1)
-    each = height * own - np.log(mean)
-    return float(each.mean()), float(each.std(ddof=1) / math.sqrt(count))
+    is_high = generator.random(count) < high
+    high_negatives = generator.binomial(negatives, high / part, count) * is_high
+    low_negatives = negatives - high_negatives
+    positive = np.exp(height * is_high)
+    mean = (positive + high_negatives * math.exp(height) + low_negatives) / (negatives + 1)
+    values = height * is_high - np.log(mean)
+    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(count))
 
 
 def plug_in_deviation(count: int = 2000, *, rho: float = RHO) -> float:
@@ -156,11 +211,14 @@ def plug_in_deviation(count: int = 2000, *, rho: float = RHO) -> float:
 
 def plug_in_simulated(count: int = 2000, *, rho: float = RHO, samples: int = 2000, seed: int = 0) -> Array:
     """``[samples]`` plug-in estimates of the mutual information in nats, each from ``count`` fresh pairs."""
-    rho, generator = _correlation(rho), np.random.default_rng(seed)
+    rho = _correlation(rho)
+    generator = np.random.default_rng(seed)
     estimates = np.empty(samples)
     for index in range(samples):
         x, noise = generator.standard_normal((2, count))
-        estimates[index] = information(np.corrcoef(x, rho * x + math.sqrt(1 - rho**2) * noise)[0, 1])
+        y = rho * x + math.sqrt(1 - rho**2) * noise
+        sample_correlation = np.corrcoef(x, y)[0, 1]
+        estimates[index] = information(sample_correlation)
     return estimates
 
 
@@ -178,7 +236,7 @@ def _correlation(rho: float) -> float:
 
 @functools.cache
 def _x_grid() -> tuple[Array, Array]:
-    # the trapezoid rule on a smooth decaying integrand; even in x, so half the line
+    """Nodes and weights of means over x: the trapezoid rule for smooth decaying integrands that are even in x."""
     x = np.linspace(0.0, 10.0, 4001)
     weight = np.exp(-0.5 * x**2)
     weight[0] *= 0.5
@@ -186,7 +244,7 @@ def _x_grid() -> tuple[Array, Array]:
 
 
 def _inside(centre: Array, half: Array) -> Array:
-    # P(|Z − centre| < half) of a standard normal Z, without cancellation for centres far above 0
+    """``P(|Z − centre| < half)`` of a standard normal Z, without cancellation for centres far above 0."""
     centre = np.abs(centre)
     return np.asarray(ndtr(half - centre) - ndtr(-half - centre))
 
@@ -198,12 +256,15 @@ def _half_width(centre: Array, part: float) -> Array:
 
 @functools.cache
 def _half_widths(part: float, rho: float) -> Array:
-    return _half_width(_x_grid()[0] / rho, part)
+    """Of the interval around x/ρ for each x of the grid."""
+    x, _ = _x_grid()
+    return _half_width(x / rho, part)
 
 
 def _optimal(x: Array, rho: float, distance: Array) -> Array:
     """f* at ``distance`` of y from x/ρ, where it is largest."""
-    return 0.5 * x**2 - 0.5 * math.log1p(-(rho**2)) - rho**2 / (2 * (1 - rho**2)) * distance**2
+    bend = rho**2 / (2 * (1 - rho**2))
+    return 0.5 * x**2 - 0.5 * math.log1p(-(rho**2)) - bend * distance**2
 
 
 def _log_mass(x: Array, rho: float, scale: float, half: Array) -> Array:
@@ -211,9 +272,11 @@ def _log_mass(x: Array, rho: float, scale: float, half: Array) -> Array:
     bend = scale * rho**2 / (1 - rho**2)
     precision = 1 + bend
     centre = x / rho
-    mean, spread = bend * centre / precision, 1 / math.sqrt(precision)
-    log_whole = (
-        scale * (0.5 * x**2 - 0.5 * math.log1p(-(rho**2))) - 0.5 * bend * centre**2 / precision + math.log(spread)
-    )
-    upper, lower = log_ndtr((half - np.abs(centre - mean)) / spread), (-half - np.abs(centre - mean)) / spread
-    return np.asarray(log_whole + upper + np.log1p(-np.exp(log_ndtr(lower) - upper)))
+    mean = bend * centre / precision
+    spread = 1 / math.sqrt(precision)
+    log_top = scale * (0.5 * x**2 - 0.5 * math.log1p(-(rho**2)))
+    log_whole = log_top - 0.5 * bend * centre**2 / precision + math.log(spread)
+    offset = np.abs(centre - mean)
+    upper = log_ndtr((half - offset) / spread)
+    lower = log_ndtr((-half - offset) / spread)
+    return np.asarray(log_whole + upper + np.log1p(-np.exp(lower - upper)))

@@ -20,18 +20,21 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)
 
 def expected_loss(m: float, v: float, c: float, tau: float) -> float:
     """The loss of infinitely many keys (Eq. 4) with ``q·k⁺ ~ N(m, v)``, to twelve digits."""
-    # softplus(x) = max(x, 0) + log(1 + e^−|x|): the mean of the first is known, the second is smooth beside its kink
     _check(v, tau)
-    mean, sd = c - m / tau, math.sqrt(v) / tau
+    mean = c - m / tau
+    sd = math.sqrt(v) / tau
     if sd == 0:
         return float(np.logaddexp(mean, 0))
+    # softplus(x) = max(x, 0) + log(1 + e^−|x|): the mean of the first is known, the second is smooth beside its kink
     kink = -mean / sd
+    root = math.sqrt(2 * math.pi)
+    mean_of_first = mean * ndtr(-kink) + sd * math.exp(-(kink**2) / 2) / root
     edges = np.clip([kink - 40 / sd, kink, kink + 40 / sd], -9, 9)
     half = np.diff(edges)[:, None] / 2
     z = edges[:-1, None] + half * (1 + _NODES)
-    curve = half * _WEIGHTS * np.exp(-(z**2) / 2) * np.log1p(np.exp(-np.abs(mean + sd * z)))
-    scale = math.sqrt(2 * math.pi)
-    return float(mean * ndtr(-kink) + sd * math.exp(-(kink**2) / 2) / scale + curve.sum() / scale)
+    second = np.log1p(np.exp(-np.abs(mean + sd * z)))
+    curve = half * _WEIGHTS * np.exp(-(z**2) / 2) * second
+    return float(mean_of_first + curve.sum() / root)
 
 
 def closed_form(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, strength: float) -> Array:
@@ -41,7 +44,7 @@ def closed_form(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, strength: 
     """
     _check(v, tau)
     mean = np.asarray(m, dtype=np.float64) / tau
-    return np.asarray(np.logaddexp(mean + strength * np.asarray(v) / (2 * tau**2), c) - mean)
+    return np.asarray(np.logaddexp(_lifted(m, v, tau, strength), c) - mean)
 
 
 def positive_weight(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, strength: float) -> Array:
@@ -50,8 +53,13 @@ def positive_weight(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, streng
     The loss falls with the mean at the rate ``(1 − p⁺)/τ`` and rises with the variance at ``λ p⁺/2τ²``.
     """
     _check(v, tau)
-    lifted = np.asarray(m, dtype=np.float64) / tau + strength * np.asarray(v) / (2 * tau**2)
-    return np.asarray(expit(lifted - np.asarray(c)))
+    return np.asarray(expit(_lifted(m, v, tau, strength) - np.asarray(c)))
+
+
+def _lifted(m: ArrayLike, v: ArrayLike, tau: float, strength: float) -> Array:
+    """The log of the positive's term in the denominator of Eq. 8."""
+    mean = np.asarray(m, dtype=np.float64) / tau
+    return mean + strength * np.asarray(v) / (2 * tau**2)
 
 
 def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
@@ -62,7 +70,8 @@ def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
     mean = float(hyp0f1(dimension / 2, 1 / (4 * tau**2)))
     if mean < math.inf:
         return math.log(negatives) + math.log(mean)
-    order, kappa = dimension / 2 - 1, 1 / tau
+    order = dimension / 2 - 1
+    kappa = 1 / tau
     log_mean = gammaln(order + 1) + order * math.log(2 / kappa) + math.log(ive(order, kappa)) + kappa
     return math.log(negatives) + float(log_mean)
 
