@@ -68,6 +68,8 @@ def serve(command: list[str]) -> int:
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it, before the import
     for name in PRELOADED:
         importlib.import_module(name)
+    # pandas takes what imports it outside a kernel for a terminal, and leaves out columns by its width
+    sys.modules["pandas"].set_option("display.max_columns", 20)
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder) / "kernels" / "python3" / "kernel.json"
         spec.parent.mkdir(parents=True)
