@@ -111,3 +111,7 @@ def test_negatives_on_the_sphere() -> None:
     assert joint.log_sum_on_sphere(7, 3, 0.2) == pytest.approx(math.log(7 * 0.2 * math.sinh(5)))
     # sinh x is eˣ/2 as far as numbers can tell
     assert joint.log_sum_on_sphere(10, 3, 0.001) == pytest.approx(math.log(10 / 2000) + 1000, rel=1e-12)
+    angles = torch.linspace(0, 2 * math.pi, 100_001, dtype=torch.float64)[:-1]
+    for tau in (0.5, 0.001):  # on the circle, an even grid of angles
+        log_mean = float(torch.logsumexp(angles.cos() / tau, 0)) - math.log(len(angles))
+        assert joint.log_sum_on_sphere(10, 2, tau) == pytest.approx(math.log(10) + log_mean, rel=1e-12)

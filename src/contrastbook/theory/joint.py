@@ -67,11 +67,11 @@ def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
     _check(0.0, tau)
     require_integer("negatives", negatives, 1)
     require_integer("dimension", dimension, 1)
-    mean = float(hyp0f1(dimension / 2, 1 / (4 * tau**2)))
-    if mean < math.inf:
+    kappa = 1 / tau
+    if kappa < 700:  # the mean is at most e^κ, which float64 holds
+        mean = float(hyp0f1(dimension / 2, kappa**2 / 4))
         return math.log(negatives) + math.log(mean)
     order = dimension / 2 - 1
-    kappa = 1 / tau
     log_mean = gammaln(order + 1) + order * math.log(2 / kappa) + math.log(ive(order, kappa)) + kappa
     return math.log(negatives) + float(log_mean)
 
