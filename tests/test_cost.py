@@ -135,7 +135,8 @@ def test_kinds_are_those_of_the_learner(images: int) -> None:
     seen = {}
     for name in ("ring/ir", "ring/iring"):
         learner = Learner(methods.get(name), TINY, image_channels=3, images=2, classes=2, seed=0)
-        found = learner._candidates(query, keys.Direction(query, query[:, None], pool), BatchRandom(torch.Generator()))
+        direction = keys.Direction(query, query[:, None], pool)
+        found = learner._candidates(query, direction, torch.zeros(64), BatchRandom(torch.Generator()))
         if name == "ring/ir":
             found.read(Chosen(torch.zeros(64, k, dtype=torch.int64)))
         seen[name] = found
