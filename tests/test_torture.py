@@ -12,7 +12,7 @@ import torture
 from torments import cells, chaos, corrupt, disk, faults, fields, finite, kill, processes
 from torments.figures import Figures
 
-from contrastlab import keys, methods, tasks
+from contrastlab import keys, methods, papers, tasks
 from contrastlab.support import files
 from made_runs import quiet
 
@@ -171,7 +171,8 @@ def test_cold_losses_of_degenerate_batches_are_finite(tmp_path, monkeypatch) -> 
 
 def test_every_kind_of_keys_and_of_task_is_killed() -> None:
     kinds = {type(cells.job(name).effective_recipe.keys) for name in cells.CASES}
-    assert kinds == {type(methods.get(name).keys) for name in methods.names()} - {type(None)}
+    rows = {name for paper, table in papers.plans() for name in papers.plan(paper, table).rows}
+    assert kinds == {type(methods.get(name).keys) for name in rows} - {type(None)}
     assert keys.Bank in kinds
     one_of_four = {name for name in tasks.TASKS if name.startswith("segmentation_")}
     assert cells.kinds() & one_of_four

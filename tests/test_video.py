@@ -213,7 +213,7 @@ def test_no_negative_is_of_the_same_video_and_127_are_of_others(kind) -> None:
     directions, _ = model.keys.ask(batch, embed, model.network)
     assert len(directions) == len(model.recipe.views.pairs)
     for direction in directions:
-        candidates = model._candidates(direction.query, direction, BatchRandom(generator(0)))
+        candidates = model._candidates(direction.query, direction, torch.zeros(128), BatchRandom(generator(0)))
         chosen = model.recipe.negatives.select(candidates, BatchRandom(generator(0)), 0, 1)
         assert chosen.count(128) == 127
         assert torch.equal(chosen.columns[:, 0], torch.arange(128))  # the key of the query's own video

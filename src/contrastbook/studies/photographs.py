@@ -7,14 +7,12 @@ and the embeddings of an encoder that was trained on such squares.
 from __future__ import annotations
 
 import base64
-import io
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -22,6 +20,7 @@ from contrastbook.figures import game
 from contrastlab import data, methods, tasks
 from contrastlab.pictures.augmentations import augmentation
 from contrastlab.pictures.domain import modality
+from contrastlab.pictures.sets import decode
 from contrastlab.settings import Settings
 from contrastlab.support.errors import check_choice
 from contrastlab.support.seeds import fixed
@@ -36,7 +35,7 @@ PLAINEST = 30.0
 def tiles() -> tuple[Tensor, Tensor]:
     """All tiles, uint8 ``[N, 3, 80, 80]``, and the number of the photograph of each, int64 ``[N]``."""
     stored = game.data()
-    sheet = np.asarray(Image.open(io.BytesIO(base64.b64decode(stored["sheet"]))).convert("RGB"))
+    sheet = np.asarray(decode(base64.b64decode(stored["sheet"]), "the photographs of the game"))
     columns, owners = stored["columns"], torch.tensor(stored["owners"])
     side = sheet.shape[1] // columns
     rows = sheet.reshape(-1, side, columns, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)
