@@ -464,6 +464,23 @@ class _Pairwise(Objective):
         yield Need(choices.OWN_KEYS, f"{self!r} averages over pairs; neighbours in a numerator have no place in it")
 
 
+class OfEmbeddings(Objective):
+    """Base of objectives that read the embeddings of both views of a whole batch in place of scores."""
+
+    couples_queries = True
+    reads_embeddings = True
+    offers = frozenset({choices.POSITIVE_ALONE, choices.READS_EMBEDDINGS})
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        why = f"{self!r} reads embeddings of no set length, so keys must be Pairs()"
+        yield Need(choices.PROJECTIONS, f"{why}; given: {given.keys!r}")
+        yield Need(choices.ONE_POSITIVE, f"{self!r} has one positive; given: positives={given.positives!r}")
+
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
+        """``[B, 2, d]`` for :meth:`reduce`: the embeddings of both views."""
+        return scores.require_embeddings(type(self).__name__)
+
+
 @dataclass(frozen=True)
 class FMICL(_Pairwise):
     """The f-mutual information of the embeddings, with fixed similarity (fmicl Algorithm 1).
@@ -708,13 +725,7 @@ def from_queue(
     The loss is float64 for queries of float64 and float32 for any other precision, also inside ``torch.autocast``.
     Call ``backward`` before the queue is written: the gradient reads its rows.
     """
-    check_floating(queries=queries, positives=positives, queue=queue)
-    shapes = [tuple(queries.shape), tuple(positives.shape), tuple(queue.shape)]
-    same_items = queries.dim() == 2 and shapes[0] == shapes[1] and queries.numel() > 0
-    fits = same_items and queue.dim() == 2 and queue.shape[1] == queries.shape[1] and len(queue) > 0
-    check(fits, "queries, positives and queue", shapes, "tensors of shape [B, D], [B, D] and [N, D]")
-    check_same("device", queries=queries, positives=positives, queue=queue)
-    check_unit("queue", queue)
+    _check_queue(queries, positives, queue)
     objective = _checked_objective(objective, temperature)
     part = _checked_negatives(negatives)
     with without_autocast(queries.device):
@@ -727,6 +738,16 @@ def from_queue(
         chosen = checked(part, part.select(pool, draws, step, total), pool.shape)
         scores = Scores(own, pool.read(chosen), count=chosen.count(len(keys)), highest=1 / temperature)
         return objective.reduce(objective(scores, Context(step, total, module=module)))
+
+
+def _check_queue(queries: Tensor, positives: Tensor, queue: Tensor) -> None:
+    check_floating(queries=queries, positives=positives, queue=queue)
+    shapes = [tuple(queries.shape), tuple(positives.shape), tuple(queue.shape)]
+    same_items = queries.dim() == 2 and shapes[0] == shapes[1] and queries.numel() > 0
+    fits = same_items and queue.dim() == 2 and queue.shape[1] == queries.shape[1] and len(queue) > 0
+    check(fits, "queries, positives and queue", shapes, "tensors of shape [B, D], [B, D] and [N, D]")
+    check_same("device", queries=queries, positives=positives, queue=queue)
+    check_unit("queue", queue)
 
 
 def _seeded(device: torch.device) -> torch.Generator:

@@ -108,7 +108,7 @@ def _priced(lines: pd.DataFrame) -> pd.DataFrame:
 
 
 def _or_median_of_table(lines: pd.DataFrame, values: pd.Series) -> pd.Series:
-    """Values of lines, and the median of the line's table where there is none."""
+    """The value of each claim, or the median of its table if it has none."""
     medians = values.groupby([lines["paper"], lines["table"]]).transform("median")
     return values.fillna(medians)
 

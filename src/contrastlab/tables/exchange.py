@@ -71,14 +71,19 @@ def export(run: Path | str, to: str, out: Path | str | None = None) -> Path:
     config["recipe"] = record["recipe"]
     text = card(Path(run), record, to, load)  # before anything is written
     if to == "torch":
-        content = io.BytesIO()
-        torch.save(tensors, content)
-        files.write_whole(folder / STATE_DICT, content.getvalue())
+        _write_state_dict(folder / STATE_DICT, tensors)
     else:
         files.write_tensors(folder / FILE, tensors, values)
     files.write_whole(folder / "config.json", json.dumps(config, indent=1) + "\n")
     files.write_whole(folder / "README.md", text)
     return folder
+
+
+def _write_state_dict(path: Path, tensors: dict[str, Any]) -> None:
+    """A file that ``torch.load(path, weights_only=True)`` reads; whole or not there."""
+    content = io.BytesIO()
+    torch.save(tensors, content)
+    files.write_whole(path, content.getvalue())
 
 
 def _for_library(network: Any, settings: Settings, to: str) -> tuple[dict[str, Any], str]:

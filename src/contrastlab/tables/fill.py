@@ -86,8 +86,7 @@ def table(
         execution: fields of :class:`contrastlab.tables.Execution` (``out_dir``, ``devices``, ``max_minutes``, …).
     """
     pool.refuse_in_worker()
-    for name in sorted(execution):
-        check_name("argument of table", name, [each.name for each in fields(Execution)])
+    where = _execution(dataset, execution)
     names, registered = _registered(rows)
     if registered and cluster is not None:
         raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(registered)})")
@@ -98,9 +97,6 @@ def table(
     full_names = plan.resolve_all(names)
     if references_too and plan.references:
         full_names = tuple(dict.fromkeys((*full_names, *references(full_names, base))))
-    where = Execution(**execution)
-    own_data = not where.skip_unreadable or ":" in dataset
-    check(own_data, "skip_unreadable", True, f"False with {dataset}: True is for folder:<path> and the like")
     every = expand(plan, dataset, full_names, parse_seeds(seeds), chosen, columns)
     workers = 1 if registered else pool.workers(jobs, where, len(every))
     answers, missing = look_up(every, where, log)
@@ -114,6 +110,16 @@ def table(
         of_column = [answers[job] for job in every if job.column == name and job in answers]
         reports.append(report.table(plan, of_column, dataset, chosen, column=name))
     return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
+
+
+def _execution(dataset: str, options: Mapping[str, Any]) -> Execution:
+    """How a table is run, from the further arguments of :func:`table`."""
+    for name in sorted(options):
+        check_name("argument of table", name, [each.name for each in fields(Execution)])
+    where = Execution(**options)
+    own_data = not where.skip_unreadable or ":" in dataset
+    check(own_data, "skip_unreadable", True, f"False with {dataset}: True is for folder:<path> and the like")
+    return where
 
 
 def check_changes(every: Iterable[Job], changes: Mapping[str, Any]) -> None:

@@ -283,12 +283,9 @@ def find(
         for path, file, load in _stored(folder, pattern):
             try:
                 result = _indexed(index, os.path.relpath(path, folder), path, file, load)
+                _check_place(folder, path, result)
             except CorruptFileError as error:
                 damaged.append(error)
-                continue
-            own = folder / "cells" / _slug(result.dataset) / _slug(result.profile)
-            if path.parent != own:
-                damaged.append(CorruptFileError(f"{path} was moved: it is a result of {own}. {_RESTORE}"))
                 continue
             if all(getattr(result, name) == value for name, value in wanted.items()):
                 key = (result.config_hash, result.dataset, result.on, result.profile, result.method, result.seed)
@@ -299,6 +296,13 @@ def find(
     if damaged:
         raise damaged[0]
     return list(results.values())
+
+
+def _check_place(folder: Path, path: Path, result: Result) -> None:
+    """Refuse a result that lies in the folder of another data set or profile."""
+    own = folder / "cells" / _slug(result.dataset) / _slug(result.profile)
+    if path.parent != own:
+        raise CorruptFileError(f"{path} was moved: it is a result of {own}. {_RESTORE}")
 
 
 def _indexed(index: Cache, name: str, path: Path, file: Path, load: Callable[[], Any]) -> Result:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from contrastlab.objectives import ALONE, Context, Objective, Scores
-from contrastlab.scores import choices
-from contrastlab.scores.choices import Choices, Need
+from contrastlab.objectives import OfEmbeddings
 from contrastlab.support.errors import check_positive
 
 _NO_VARIANCE = 1e-12
 
 
 @dataclass(frozen=True)
-class BarlowTwins(Objective):
+class BarlowTwins(OfEmbeddings):
     """``Σ (1 − C_ii)² + λ Σ C_ij²`` over the correlations C of the dimensions of both views over the batch; no unit.
 
     ``redundancy`` is λ. No negatives: a dimension that is the same for all items correlates with nothing, and costs 1.
@@ -25,21 +22,8 @@ class BarlowTwins(Objective):
 
     redundancy: float = 0.0051
 
-    couples_queries = True
-    reads_embeddings = True
-    offers = frozenset({choices.POSITIVE_ALONE, choices.READS_EMBEDDINGS})
-
     def __post_init__(self) -> None:
         check_positive(redundancy=self.redundancy)
-
-    def needs(self, given: Choices) -> Iterator[Need]:
-        why = f"{self!r} reads embeddings of no set length, so keys must be Pairs()"
-        yield Need(choices.PROJECTIONS, f"{why}; given: {given.keys!r}")
-        yield Need(choices.ONE_POSITIVE, f"{self!r} has one positive; given: positives={given.positives!r}")
-
-    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
-        """``[B, 2, d]`` for :meth:`reduce`: the embeddings of both views."""
-        return scores.require_embeddings("BarlowTwins")
 
     def reduce(self, rows: Tensor) -> Tensor:
         """Scalar loss of the ``[B, 2, d]`` embeddings of a whole batch."""

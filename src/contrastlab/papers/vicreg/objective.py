@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from contrastlab.objectives import ALONE, Context, Objective, Scores
-from contrastlab.scores import choices
-from contrastlab.scores.choices import Choices, Need
+from contrastlab.objectives import OfEmbeddings
 from contrastlab.support.errors import check_positive, reject
 
 _EPSILON = 1e-4
 
 
 @dataclass(frozen=True)
-class VICReg(Objective):
+class VICReg(OfEmbeddings):
     """``λ s(Z, Z') + μ [v(Z) + v(Z')] + ν [c(Z) + c(Z')]`` of the embeddings Z and Z' of two views; no unit.
 
     s is the squared difference, a mean over items and dimensions (the paper's listing; its Eq. 5 sums over dimensions).
@@ -29,21 +26,8 @@ class VICReg(Objective):
     variance: float = 25.0
     covariance: float = 1.0
 
-    couples_queries = True
-    reads_embeddings = True
-    offers = frozenset({choices.POSITIVE_ALONE, choices.READS_EMBEDDINGS})
-
     def __post_init__(self) -> None:
         check_positive(invariance=self.invariance, variance=self.variance, covariance=self.covariance)
-
-    def needs(self, given: Choices) -> Iterator[Need]:
-        why = f"{self!r} reads embeddings of no set length, so keys must be Pairs()"
-        yield Need(choices.PROJECTIONS, f"{why}; given: {given.keys!r}")
-        yield Need(choices.ONE_POSITIVE, f"{self!r} has one positive; given: positives={given.positives!r}")
-
-    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
-        """``[B, 2, d]`` for :meth:`reduce`: the embeddings of both views."""
-        return scores.require_embeddings("VICReg")
 
     def reduce(self, rows: Tensor) -> Tensor:
         """Scalar loss of the ``[B, 2, d]`` embeddings of a whole batch."""
