@@ -30,7 +30,7 @@ def scale(factor: float, bias: float | None = None) -> Scale:
 
 
 def sigmoid_twin(scores: Scores, factor: float, bias: float) -> Tensor:
-    """One pair after the other, as Eq. 2 is printed: −log of the sigmoid of the label times the logit."""
+    """One pair after the other (section 3.2): −log of the sigmoid of the label times the logit."""
     losses = []
     for s, row in zip(scores.own, scores.negatives, strict=True):
         total = -torch.sigmoid(factor * s + bias).log()
