@@ -77,7 +77,7 @@ def scaled(scores: Scores, factor: Tensor) -> Scores:
 
 @dataclass(frozen=True)
 class Sigmoid(Objective):
-    """Every pair classified by itself: ``softplus(−ℓ⁺) + Σ softplus(ℓ⁻)``, ``ℓ = t·cosine + b`` (Zhai et al., sec. 3.2).
+    """Every pair classified by itself: ``softplus(−ℓ⁺) + Σ softplus(ℓ⁻)``, ``ℓ = t·cosine + b`` (section 3.2).
 
     Scale t and bias b are trained with the encoders. t begins at 1/τ of the recipe (the paper: 10) and b at ``bias``,
     low, because nearly all pairs are negative. Losses ``[B]`` are in nats; the sum over the keys grows with their
