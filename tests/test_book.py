@@ -6,8 +6,8 @@ from pathlib import Path
 
 import jupytext
 import pytest
-import vendored
 import yaml
+from alternative_text import alternative
 
 BOOK = Path(__file__).parents[1] / "book"
 CHAPTERS = sorted(p for p in BOOK.glob("*.md") if "(ch:" in p.read_text(encoding="utf-8"))
@@ -181,7 +181,7 @@ def test_every_section_of_a_chapter_has_an_anchor_of_its_own(page: Path) -> None
 
 def test_the_words_for_a_figure_are_whole_sentences_of_its_own_and_none_of_its_neighbours() -> None:
     source = 'panel.set_title("Two\\nparts"); panel.set(xlabel="steps", ylabel="loss (nats)"); panel.legend(title="no")'
-    words = vendored.alternative(source, "", "A section")
+    words = alternative(source, "", "A section")
     assert words == "Chart titled “Two parts”. Its axes show steps and loss (nats)."
-    assert vendored.alternative(source, "Left: a ball.", "A section") == "Left: a ball."
-    assert vendored.alternative("", "", "A section") == "Chart of the section “A section”."
+    assert alternative(source, "Left: a ball.", "A section") == "Left: a ball."
+    assert alternative("", "", "A section") == "Chart of the section “A section”."

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 import subprocess
 import tarfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import plotly.io
+from alternative_text import alternative
 from docutils import nodes
 from myst_nb.core import render
 from PIL import Image
@@ -115,31 +115,6 @@ def describe(app: Sphinx, doctree: nodes.document) -> None:
                     image["classes"].append("wide")
                 if drawn.convert("RGB").getcolors(MOST_COLOURS) is None:
                     image["classes"].append("photo")
-
-
-def alternative(source: str, caption: str, section: str) -> str:
-    """What stands for a figure: its caption, or a sentence on its titles and one on its axes, as ``source`` has them.
-
-    A figure without title is named by the section that it stands in. Titles of legends are left out.
-    """
-    titles = _words(r"""(?<!legend\()title\w*[=(]\s*f?"([^"{}]{3,})\"""", source)
-    axes = _words(r"""[xy]label\w*[=(]\s*f?"([^"{}]{3,})\"""", source)
-    if caption:
-        first = caption.rstrip(".")
-    elif titles:
-        first = f"Chart titled {_listed([f'“{title}”' for title in titles])}"
-    else:
-        first = f"Chart of the section “{section}”"
-    second = f" Its axes show {_listed(axes)}." if axes and not caption else ""
-    return f"{first}.{second}"
-
-
-def _words(pattern: str, source: str) -> list[str]:
-    return list(dict.fromkeys(word.replace("\\n", " ") for word in re.findall(pattern, source)))
-
-
-def _listed(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _caption(cell: nodes.Element) -> str:
