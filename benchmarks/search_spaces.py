@@ -443,6 +443,47 @@ FAIR = (
         **{"keys.size": 4096, "keys.momentum": 0.99, "keys.shuffle_groups": 1},
     ),
 )
+# The comparison of the book's tenth chapter, at the length of profile laptop of f-MICL's Table 2. Each method climbs
+# over its rate, and over its temperature where the paper sets one, from one rate and from the paper's temperature.
+LATER_RATES = (0.00078125, 0.0015625, 0.003125, 0.00625, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+LATER_TEMPERATURES = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+def _later(row: str, temperature: float | None = None, **fixed: Any) -> Search:
+    """A climb of one row; ``fixed``: overrides that all of its trials share."""
+    ranges: dict[str, tuple[float, ...]] = {"lr": LATER_RATES}
+    begin = {"lr": 0.05}
+    if temperature is not None:
+        ranges["temperature"] = LATER_TEMPERATURES
+        begin["temperature"] = temperature
+    return Search(
+        f"later-{row.partition('/')[2]}",
+        f"{VALIDATION}{row}, by a climb",
+        5000,
+        {**SMALLEST, "head": "mlp", "epochs": 40, "augmentation": "mocov2", "overrides": fixed},
+        rows=(row,),
+        ranges=ranges,
+        climbs_from=begin,
+        longer=1,
+    )
+
+
+LATER = (
+    _later("decoupled/simclr", 0.1),
+    _later("decoupled/dcl", 0.1),
+    _later("debiased/debiased", 0.5),
+    _later("hard/hard", 0.5),
+    _later("rince/rince", 0.5),
+    _later("siglip/sigmoid"),
+    _later("fmicl/au"),
+    _later("fmicl/spectral", 1.0),
+    _later("barlow/barlow"),
+    _later("vicreg/vicreg"),
+    # A run has 1,560 steps, so the momentum is 0.99, as for queues of such runs. The predictor is as wide as SimSiam's.
+    _later("byol/byol", **{"keys.momentum": 0.99, "keys.predictor": 512}),
+    _later("simsiam/simsiam"),
+    _later("supcon/out", 0.1),
+)
 # JCL's six views a step; parts of the batch-norm and the queue's length as the search ``queue`` chose them.
 JOINT = Search(
     "joint", f"{VALIDATION}jcl/jcl, jcl/lambda0", 5000,
@@ -556,6 +597,7 @@ SEARCHES: dict[str, Search] = {
         FULL_LENGTH,
         *SCALES,
         *FAIR,
+        *LATER,
         JOINT,
         JOINT_SHORT_QUEUE,
         BRANCHES,
