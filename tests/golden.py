@@ -1,7 +1,8 @@
 """What must not change while the code is rearranged, as ``tests/golden.json`` keeps it.
 
 ``python tests/golden.py --write`` stores today's values again, on purpose: data sets that are not on this machine keep
-theirs. ``python tests/golden.py --add`` stores recipes that the file does not have yet, and changes no line of it.
+theirs. ``python tests/golden.py --add`` stores recipes and generated data sets that the file does not have yet, and
+changes no line of it.
 ``python tests/golden.py --bits FILE`` writes every loss and every tensor of the recipes without rounding; two
 such files of one machine, of before and after a change, have to be equal.
 """
@@ -29,6 +30,7 @@ from contrastlab.data import ImageSet
 from contrastlab.domains.clips.views import Flow, Frames
 from contrastlab.domains.scenes.data import SceneSet
 from contrastlab.domains.scenes.views import Channels
+from contrastlab.domains.text.views import Captions
 from contrastlab.keys import Locations
 from contrastlab.methods import CHOICES, Recipe
 from contrastlab.pictures.items import UnlabelledSplits, fingerprint
@@ -159,7 +161,11 @@ VOICES = PICTURES.override(
         "time_mask": 5,
     }
 )  # fmt: skip
-SETTINGS = {"pictures": PICTURES, "scenes": SCENES, "grammar": SENTENCES, "clips": PICTURES, "voices": VOICES}
+CAPTIONS = PICTURES.override(text={"width": 16, "vocabulary": 256}, optimiser={"name": "adam"}, lr=1e-3)
+SETTINGS = {
+    "pictures": PICTURES, "scenes": SCENES, "grammar": SENTENCES, "captions": CAPTIONS, "clips": PICTURES,
+    "voices": VOICES,
+}  # fmt: skip
 SMALL = {
     "keys.size": 40, "negatives.k": 16, "negatives.nearest": 16, "negatives.clusters": 4, "negatives.runs": 2,
     "positives.clusters": 4, "positives.runs": 2, "views.distance": 0,
@@ -188,6 +194,8 @@ def kind_of(recipe: Recipe) -> str:
         return "scenes"
     if isinstance(recipe.views, Dropout):
         return "grammar"
+    if isinstance(recipe.views, Captions):
+        return "captions"
     if isinstance(recipe.views, Flow | Frames):
         return "clips"
     return "pictures"
@@ -369,8 +377,16 @@ def recipes_today() -> dict[str, Any]:
     return recipes
 
 
-def with_new_recipes(before: dict[str, Any]) -> dict[str, Any]:
-    """``before`` with two steps of each recipe that it does not have; those that it has stay as they are."""
+def with_new(before: dict[str, Any]) -> dict[str, Any]:
+    """``before`` with the generated data sets and recipes that it does not have; those that it has stay as they are."""
+    rows: dict[str, Any] = {}
+    here = generated()
+    for name in data.names():
+        if name in before["data"]:
+            rows[name] = before["data"][name]
+        elif name in here:
+            say(f"data {name}")
+            rows[name] = vars(data_set(name))
     recipes: dict[str, Any] = {}
     for name, (kind, recipe) in experiments().items():
         if name in before["recipes"]:
@@ -378,7 +394,7 @@ def with_new_recipes(before: dict[str, Any]) -> dict[str, Any]:
         else:
             say(f"recipe {name}")
             recipes[name] = recipe_values(kind, recipe)
-    return {**before, "recipes": recipes}
+    return {**before, "data": rows, "recipes": recipes}
 
 
 def text_of(content: dict[str, Any]) -> str:
@@ -394,14 +410,16 @@ def main() -> None:
     """Store the values again, or write those of the recipes without rounding."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="store today's values in golden.json")
-    parser.add_argument("--add", action="store_true", help="store recipes that golden.json does not have yet")
+    parser.add_argument(
+        "--add", action="store_true", help="store recipes and generated data that are not in golden.json"
+    )
     parser.add_argument("--bits", metavar="FILE", help="write the recipes' values without rounding to FILE")
     options = parser.parse_args()
     if options.bits:
         exact = {name: bits(kind, recipe) for name, (kind, recipe) in experiments().items()}
         Path(options.bits).write_text(json.dumps(exact, indent=1) + "\n", encoding="utf-8")
     if options.add:
-        FILE.write_text(text_of(with_new_recipes(read())), encoding="utf-8")
+        FILE.write_text(text_of(with_new(read())), encoding="utf-8")
     if options.write:
         before = read() if FILE.exists() else {}
         FILE.write_text(text_of(today(before)), encoding="utf-8")

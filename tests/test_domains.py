@@ -50,7 +50,7 @@ NEEDS_IT = {
     "clips": [("data", "clips"), ("data", "ucf101"), ("method", "cmc/video_vd")],
     "scenes": [("data", "rooms"), ("data", "camvid"), ("task", "segmentation_L")],
     "detection": [("data", "lvis"), ("task", "detection")],
-    "text": [("data", "grammar"), ("data", "wikipedia")],
+    "text": [("data", "grammar"), ("data", "wikipedia"), ("task", "retrieval"), ("method", "clip/clip")],
     "speech": [("data", "voices"), ("data", "audiomnist")],
 }
 """Names of a domain's data, tasks and methods, which must be refused with a word on the folder."""

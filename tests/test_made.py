@@ -18,7 +18,7 @@ class Entry:
 
 def test_generated_sets_are_registered_and_another_package_adds_its_own(monkeypatch) -> None:
     assert set(SOURCES) <= set(data.names())
-    kinds = {"image", "annotated image", "clip", "scene", "sentence", "waveform"}
+    kinds = {"image", "annotated image", "clip", "scene", "sentence", "captioned image", "waveform"}
     assert {data.modality_of(name) for name in SOURCES} == kinds
     monkeypatch.setattr(sets, "entry_points", lambda group: [Entry()] if group == "contrastlab.data" else [])
     sets._sources.cache_clear()

@@ -1,7 +1,8 @@
 """Data sets that are generated, by name; the entry point ``contrastlab.data`` adds them to ``contrastlab.data.load``.
 
 Pictures (``shapes`` and its variants), annotated pictures (``silhouettes``), ``clips`` with exact flow, ``rooms`` with
-depth, normals and classes of pixels, sentences (``grammar``) and spoken commands (``voices``).
+depth, normals and classes of pixels, sentences (``grammar``), pictures with sentences (``captions``) and spoken
+commands (``voices``).
 A set has a module of its own, imported when the set is loaded, with a function ``load(request)``.
 """
 
@@ -33,6 +34,7 @@ SOURCES: Mapping[str, Source] = {
     **_sources("clip", "actions", "clips"),
     **_sources("scene", "rooms", "rooms", "rooms_validation"),
     **_sources("sentence", "grammar", "grammar", "grammar_pairs"),
+    **_sources("captioned image", "captions", "captions"),
     **_sources("waveform", "voices", "voices", *(f"voices_{task}" for task in TASKS)),
     **_sources("annotated image", "silhouettes", *_SILHOUETTES),
 }

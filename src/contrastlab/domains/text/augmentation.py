@@ -245,8 +245,13 @@ def _network_arguments(settings: Settings) -> dict[str, Any]:
 def encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
     """One new encoder per stream, with the weights of the model folder if settings name one."""
     arguments = _network_arguments(settings)
-    weights = None
-    if settings.text.model:
-        weights = model_folder(settings.text.model)
+    folder = weights(settings)
     streams = views.channels(source.channels)
-    return nn.ModuleList(networks.build(weights=weights, **arguments) for _ in streams)
+    return nn.ModuleList(networks.build(weights=folder, **arguments) for _ in streams)
+
+
+def weights(settings: Settings) -> Path | None:
+    """The model folder whose weights an encoder of sentences begins with, if settings name one."""
+    if settings.text.model:
+        return model_folder(settings.text.model)
+    return None

@@ -1,11 +1,11 @@
-"""The task on sentences: how alike two of them are."""
+"""Tasks with sentences: how alike two of them are, and which picture one is about."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from contrastlab.pictures.task import Metric, Setting, Task
+from contrastlab.pictures.task import FROZEN, LAST, Metric, Setting, Task
 
 BENCHMARKS = {
     "STS12": "sts12",
@@ -50,4 +50,38 @@ class Similarity(Task):
             "ranked": "pairs of all parts of a benchmark together; the mean over benchmarks",
             "benchmarks": ", ".join(setting.data.test.classes),
             "data": setting.data.note,
+        }
+
+
+def _recall(name: str, asks: str, found: str, at: int) -> Metric:
+    among = "the closest" if at == 1 else f"among the {at} closest"
+    return Metric(name, f"{asks} whose {found} is {among}", items="test pairs")
+
+
+@dataclass(frozen=True)
+class Retrieval(Task):
+    """Whether the other half of a pair is found among all test pairs, without training (CLIP's zero-shot retrieval).
+
+    Both halves are compared by the cosine of their embeddings, behind the heads. What is as close as the right one
+    counts as closer, so encoders that tell nothing apart find nothing. Of N test pairs chance finds 100/N percent.
+    """
+
+    test_pairs: int | None = field(default=None, metadata={"settings": "test_images"})
+    name = "retrieval"
+    modalities = ("captioned image",)
+    scorer = "contrastlab.domains.text.retrieval:score"
+    metrics = (
+        _recall("picture_r1", "sentences", "picture", 1),
+        _recall("picture_r5", "sentences", "picture", 5),
+        _recall("sentence_r1", "pictures", "sentence", 1),
+        _recall("sentence_r5", "pictures", "sentence", 5),
+    )
+
+    def protocol(self, setting: Setting) -> dict[str, Any]:
+        return {
+            **FROZEN,
+            "score": "cosine of the embeddings, behind the heads",
+            "searched": "all test pairs; what is as close as the right one counts as closer",
+            "data": setting.data.note,
+            **LAST,
         }
