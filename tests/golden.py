@@ -410,9 +410,7 @@ def main() -> None:
     """Store the values again, or write those of the recipes without rounding."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="store today's values in golden.json")
-    parser.add_argument(
-        "--add", action="store_true", help="store recipes and generated data that are not in golden.json"
-    )
+    parser.add_argument("--add", action="store_true", help="store recipes and generated data that it lacks")
     parser.add_argument("--bits", metavar="FILE", help="write the recipes' values without rounding to FILE")
     options = parser.parse_args()
     if options.bits:
