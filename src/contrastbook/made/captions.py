@@ -1,4 +1,4 @@
-"""``captions``: silhouettes on coloured grounds, each with a sentence that says what is shown, its colour and its place.
+"""``captions``: silhouettes on coloured grounds, each with a sentence that says its shape, colours and place.
 
 Pictures are those of :mod:`contrastbook.made.shapes`, with its own intervals and its own arithmetic. A sentence is a
 function of the picture's factors, of the seed and of the index: colours and places have several words, and a meaning
