@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 
@@ -14,11 +14,24 @@ from contrastlab import keys, negatives, objectives, tasks
 from contrastlab.information import bounds, critics, exact, toys
 from contrastlab.negatives import Ball, BatchRandom, Every, Ring, Uniform
 from contrastlab.objectives import ABSENT, FMICL, AlignUniform, BinaryNCE, InfoNCE, Scores, Spectral, from_views
+from contrastlab.papers.barlow.objective import BarlowTwins
+from contrastlab.papers.byol.parts import Follow
+from contrastlab.papers.debiased.objective import Debiased
+from contrastlab.papers.decoupled.objective import DecoupledWeighted
+from contrastlab.papers.facenet.parts import Triplet
+from contrastlab.papers.hard.objective import HardWeighted
+from contrastlab.papers.rince.objective import RINCE
+from contrastlab.papers.siglip.objective import LearntTemperature, Scale, Sigmoid
+from contrastlab.papers.supcon.objective import SupCon
+from contrastlab.papers.vicreg.objective import VICReg
 from contrastlab.scores import divergences
 from contrastlab.scores.candidates import Candidates, Pool, Stored
 from contrastlab.support.errors import ArgumentError, NotApplicableError
 from made_runs import generator, refused
 
+OF_NEGATIVES = [Debiased(), Debiased(0.0), HardWeighted(), RINCE(), Triplet(), Sigmoid(), LearntTemperature(), SupCon(),
+                SupCon("inside"), DecoupledWeighted()]  # fmt: skip
+"""Objectives of later papers that read scores of negatives."""
 REGIONS = [
     Ring(5, 50, k=None), Ring(5, 50, k=8), Ring(2, 98, k=None), Ball(50, k=None), Ball(50, k=8),
     Ball(nearest=12, k=None), Ball(nearest=12, k=8),
@@ -66,10 +79,33 @@ def test_a_stored_key_that_is_not_finite_shows_in_every_loss_but_not_as_an_exclu
 
 
 @pytest.mark.parametrize("objective", [InfoNCE(), InfoNCE(False), BinaryNCE(), BinaryNCE(None), FMICL(), Spectral(),
-                                       AlignUniform()], ids=repr)  # fmt: skip
+                                       AlignUniform(), *OF_NEGATIVES], ids=repr)  # fmt: skip
 def test_a_negative_that_is_not_a_number_makes_the_loss_none(objective) -> None:
     scores = Scores(torch.zeros(2), torch.tensor([[0.0, math.nan], [0.0, 0.5]]), highest=1.0)
     assert bool(objective.reduce(objective(scores)).isnan())
+
+
+@pytest.mark.parametrize("negatives", [0.5, ABSENT])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("objective", [*OF_NEGATIVES, Follow()], ids=repr)
+def test_a_positive_that_is_not_finite_makes_the_loss_none(objective, bad, negatives) -> None:
+    scores = Scores(torch.tensor([0.0, bad]), torch.full((2, 3), negatives), highest=1.0)
+    assert not objective.reduce(objective(scores)).isfinite()
+
+
+@pytest.mark.parametrize("objective", [BarlowTwins(), VICReg()], ids=repr)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_an_embedding_that_is_not_finite_makes_the_loss_none(objective, bad) -> None:
+    z = torch.randn(2, 4, 3, generator=generator(7))
+    z[1, 2, 0] = bad
+    assert not from_views(z[0], z[1], objective).isfinite()
+
+
+def test_a_scale_that_has_overflowed_makes_the_loss_none() -> None:
+    z, scale = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), Scale(-10.0)
+    assert from_views(z, z, Sigmoid(), module=scale).isfinite()
+    scale.log_factor.data.fill_(200.0)
+    assert not from_views(z, z, Sigmoid(), module=scale).isfinite()
 
 
 def test_an_infinite_score_is_no_perfect_one() -> None:
@@ -267,6 +303,21 @@ def test_two_views_keep_double_precision_and_any_length() -> None:
         assert low.item() == pytest.approx(twin(z1.to(dtype).double(), z2.to(dtype).double()), rel=1e-5)
 
 
+@pytest.mark.parametrize(("objective", "labels"), [
+    (HardWeighted(0.0), None), (SupCon("inside"), torch.zeros(6, dtype=torch.int64)),
+], ids=repr)  # fmt: skip
+def test_counts_of_keys_have_double_precision_too(objective, labels) -> None:
+    same = torch.ones(6, 4, dtype=torch.float64)
+    assert from_views(same, same, objective, labels=labels).item() == pytest.approx(math.log(11), rel=1e-14)
+
+
+@pytest.mark.parametrize("q", [1e-5, 1e-8, 1e-20])
+def test_a_small_power_keeps_its_digits(q) -> None:
+    z = torch.randn(2, 6, 4, generator=generator(3))
+    expected = from_views(z[0], z[1], temperature=0.5) + math.log(0.2)
+    assert from_views(z[0], z[1], RINCE(q, 0.2), temperature=0.5).item() == pytest.approx(float(expected), abs=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_loss_of_two_views_is_float32_inside_autocast(dtype) -> None:
     z = torch.randn(2, 6, 8, generator=generator(1)).requires_grad_()
@@ -308,10 +359,40 @@ def test_views_that_are_no_two_dense_real_tensors_are_named() -> None:
         (lambda: from_views(z, z.to("meta")), ArgumentError, "z1, z2='cpu, meta': accepted is tensors of one device"),
         (lambda: from_views(z, z, "infonce"), ArgumentError, r"objective='infonce'.*objectives.InfoNCE\(\)"),
         (lambda: from_views(z, z, InfoNCE), ArgumentError, "objective='InfoNCE, a class'"),
+        (lambda: from_views(z, z, temperature=1e-31), ArgumentError, "temperature=1e-31: .*at least 1e-28"),
         (lambda: Stored(z, z.double()), ArgumentError, "queries, keys='torch.float32, torch.float64'"),
         (lambda: Stored(z, z.to("meta")), ArgumentError, "'cpu, meta': accepted is tensors of one device"),
         (lambda: Candidates(z.to("meta"), torch.arange(4) % 3), ArgumentError, "logits, own='meta, cpu'"),
     )
+
+
+def test_a_module_that_the_objective_does_not_train_is_named() -> None:
+    z, scale = torch.randn(4, 3, generator=generator()), Scale(-1.0)
+    refused(
+        (lambda: from_views(z, z, module=scale), ArgumentError, "module='Scale': .*InfoNCE.*which trains nothing"),
+        (lambda: from_views(z, z, Sigmoid(), module="x"), ArgumentError, "module='str': .*torch.nn.Module"),
+        (lambda: from_views(z, z, Sigmoid(), module=Scale), ArgumentError, "module='Scale, a class'"),
+        (lambda: from_views(z, z, Sigmoid(), module=nn.Linear(2, 2)), ArgumentError, "'Linear': .* a Scale with Sigm"),
+        (lambda: from_views(z, z, BinaryNCE(None), module=scale), ArgumentError, "'Scale': .*FirstOffset with Binary"),
+        (lambda: from_views(z, z, Sigmoid(), module=Scale()), ArgumentError, "a Scale with a bias"),
+        (lambda: from_views(z, z, Sigmoid(), module=Scale(-1.0).to("meta")), ArgumentError, "embeddings='meta, cpu'"),
+    )
+
+
+def test_a_negative_label_is_no_class_and_labels_of_any_width_are_integers() -> None:
+    z, labels = torch.randn(2, 4, 3, generator=generator(4)), torch.tensor([0, -1, -1, 0])
+    alone = from_views(z[0], z[1], SupCon(), labels=torch.tensor([0, 1, 2, 0]))
+    assert torch.equal(from_views(z[0], z[1], SupCon(), labels=labels), alone)
+    whole = torch.tensor([0, 1, 2, 0])
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64):
+        assert torch.equal(from_views(z[0], z[1], SupCon(), labels=whole.to(dtype)), alone)
+    quantised = torch.quantize_per_tensor(whole.float(), 1.0, 0, torch.quint8)
+    for other, words in (
+        (whole.to_sparse(), "'torch.int64, torch.sparse_coo'"), (quantised, "torch.quint8"),
+        (torch.nested.nested_tensor([whole]), "'torch.int64, nested'"), (whole.to("meta"), "'meta, cpu'"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=f"^labels.*={words}"):
+            from_views(z[0], z[1], SupCon(), labels=other)
 
 
 @pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode, lambda: torch.device("meta")])
@@ -324,7 +405,8 @@ def test_a_recipe_with_f_micl_can_be_made_anywhere(around) -> None:
 
 
 EVERY_OBJECTIVE = [InfoNCE(), InfoNCE(False), BinaryNCE(), FMICL(), FMICL("jeffrey", similarity="cosine", weight=1.0),
-                   AlignUniform(), Spectral()]  # fmt: skip
+                   AlignUniform(), Spectral(), HardWeighted(), RINCE(), Triplet(), Sigmoid(), SupCon(), DecoupledWeighted(), BarlowTwins(),
+                   VICReg()]  # fmt: skip
 
 
 @pytest.mark.parametrize("objective", EVERY_OBJECTIVE, ids=repr)
@@ -360,6 +442,16 @@ def test_the_loss_of_two_views_compiles_as_one_graph(objective) -> None:
     compiled(whole).backward()
     loss(plain).backward()
     torch.testing.assert_close(whole.grad, plain.grad)
+
+
+def test_labels_and_a_learnt_temperature_compile_as_one_graph() -> None:
+    z, labels, scale = torch.randn(2, 6, 4, generator=generator(5)), torch.arange(6) % 3, Scale()
+
+    def loss(both: Tensor) -> Tensor:
+        learnt = from_views(both[0], both[1], LearntTemperature(), module=scale)
+        return learnt + from_views(both[0], both[1], SupCon(), labels=labels)
+
+    torch.testing.assert_close(torch.compile(loss, fullgraph=True, backend="aot_eager")(z), loss(z))
 
 
 @pytest.mark.parametrize("part", [Every(), Ring(5, 60, k=None), Ring(0, 90, k=None), Ball(50, k=None)], ids=repr)

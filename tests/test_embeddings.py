@@ -88,7 +88,11 @@ def test_the_loss_of_two_views_and_its_gradients_are_those_of_the_printed_equati
 def test_barlow_twins_reads_neither_scale_nor_mean_and_is_0_for_views_without_redundancy() -> None:
     z1, z2 = views()
     moved = objectives.from_views(z1 * torch.tensor([1.0, 2, 3, 4]) - 5, 7 * z2 + torch.arange(4.0), BarlowTwins())
-    torch.testing.assert_close(moved, objectives.from_views(z1, z2, BarlowTwins()))
+    expected = objectives.from_views(z1, z2, BarlowTwins())
+    torch.testing.assert_close(moved, expected)
+    for scale, dtype in ((1e200, z1.dtype), (1e-200, z1.dtype), (1e30, torch.float32), (1e-30, torch.float32)):
+        far = objectives.from_views((z1 * scale).to(dtype), (z2 / scale).to(dtype), BarlowTwins())
+        torch.testing.assert_close(far, expected.to(dtype))
     orthogonal = torch.tensor([[1.0, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=torch.float64)
     assert objectives.from_views(orthogonal, 3 * orthogonal, BarlowTwins()).item() == pytest.approx(0, abs=1e-20)
     same = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)  # collapsed
@@ -172,5 +176,6 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
         Scores(torch.zeros(3), torch.zeros(3, 2), embeddings=torch.zeros(3, 4))
     with pytest.raises(ArgumentError, match="^labels=.*: accepted is None here: VICReg"):
         objectives.from_views(z1, z2, VICReg(), labels=torch.zeros(7, dtype=torch.int64))
-    with pytest.raises(ArgumentError, match="^batch=1: accepted is at least two items"):
-        VICReg().reduce(torch.zeros(1, 2, 3))
+    for objective in (BarlowTwins(), VICReg()):
+        with pytest.raises(ArgumentError, match="^batch=1: accepted is at least two items"):
+            objective.reduce(torch.zeros(1, 2, 3))

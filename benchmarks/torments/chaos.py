@@ -62,7 +62,8 @@ def run(count: int, seed: int, folder: Path, log: Log, names: tuple[str, ...] = 
         place = folder / f"cell-{k}"
         options = ["--max-points", str(count), "--work", str(place), "--result-file", "{out}/digest.txt"]
         told = [sys.executable, "-m", "torments.chaos", name, "{out}/run"]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        modules = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, modules))}
         done = subprocess.run(
             [str(program), "run", *options, "--", *told], env=environment, capture_output=True, text=True
         )  # fmt: skip

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,15 +27,30 @@ from contrastlab.scores.choices import Choices, Need, Part, Setup
 from contrastlab.scores.divergences import Divergence
 from contrastlab.scores.logits import ABSENT, check_scores
 from contrastlab.support import collectives
-from contrastlab.support.errors import check, check_choice, check_flag, check_positive, is_integer, is_number, reject
+from contrastlab.support.errors import (
+    check,
+    check_choice,
+    check_flag,
+    check_integer,
+    check_positive,
+    is_integer,
+    is_number,
+    reject,
+)
 from contrastlab.support.tensors import (
     check_floating,
     check_same,
     check_unit,
     describe,
+    is_whole,
     unit_rows,
     without_autocast,
 )
+
+Trained = TypeVar("Trained", bound=nn.Module)
+
+COLDEST = 1e-28
+"""The lowest temperature: below, logits of unit vectors come near to that of an absent entry."""
 
 KAPPA = 2876934.2 / 1281167
 """κ of the released IR and LA code, about the mean of exp(s) over random unit vectors (d = 128, τ = 0.07)."""
@@ -239,6 +254,11 @@ class Scores:
         """K, the negatives of one query."""
         return self.negatives.shape[1] if self.count is None else self.count
 
+    def zero_without_negatives(self, losses: Tensor) -> Tensor:
+        """Losses ``[B]``, 0 for a query without negatives; NaN where the positive logit ``[B]`` is not finite."""
+        losses = torch.where(self.present.any(1), losses, 0.0)
+        return torch.where(self.own.isfinite(), losses, math.nan)
+
     @property
     def present(self) -> Tensor:
         """``[B, K]`` whether a negative is there."""
@@ -281,6 +301,12 @@ class Context:
     direction: int = 0  #: which of the losses of a step it is
     module: nn.Module | None = None  #: that :meth:`Objective.module` made; ``None`` for what it would begin with
 
+    def require(self, kind: type[Trained], objective: str) -> Trained | None:
+        """The module; one of another kind is refused."""
+        if self.module is None or isinstance(self.module, kind):
+            return self.module
+        raise reject("module", describe(self.module), f"None, or a {kind.__name__} with {objective}")
+
 
 ALONE = Context()
 """The context of a loss outside a run."""
@@ -310,6 +336,7 @@ class Objective(Part):
     def check(self, temperature: float) -> None:
         """Reject a temperature that the objective cannot be computed at."""
         check_positive(temperature=temperature)
+        check(temperature >= COLDEST, "temperature", temperature, f"a number of at least {COLDEST:g}")
 
     def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         """Losses ``[B]`` in nats, or ``[B, …]`` of what :meth:`reduce` needs."""
@@ -401,8 +428,9 @@ class BinaryNCE(Objective):
     def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         scores.require_one_positive("BinaryNCE")
         offset = self.offset(scores)
-        if context.module is not None:
-            offset = context.module(offset, context.direction)
+        first = context.require(FirstOffset, "BinaryNCE")
+        if first is not None:
+            offset = first(offset, context.direction)
         return binary_nce(scores.own, scores.negatives, offset)
 
     @property
@@ -670,8 +698,8 @@ def from_views(
     trains, where it trains something: give its parameters to your optimiser.
 
     ``labels`` are integers ``[B]``, the classes of the items. Both views of all other items of the class then are
-    further positives, and stay among the negatives, as in ``contrastlab.papers.supcon.objective.SupCon``. An objective
-    that has no place for further positives is refused.
+    further positives, and stay among the negatives, as in ``contrastlab.papers.supcon.objective.SupCon``. A negative
+    label is no class: such an item has no further positives. An objective that has no place for them is refused.
 
     An objective that reads embeddings in place of scores, such as Barlow Twins, gets them as they come, of any length,
     and once: ``z1`` are the queries. The temperature then has no part in the loss.
@@ -685,6 +713,7 @@ def from_views(
         raise reject("z1 and z2", shapes, "two tensors of one shape [B, D] with B > 1 and D > 0")
     check_same("device", z1=z1, z2=z2)
     objective = _checked_objective(objective, temperature)
+    _check_module(module, objective, z1)
     if labels is not None:
         _check_labels(labels, z1, objective)
     with without_autocast(z1.device):
@@ -727,15 +756,19 @@ def from_queue(
     """
     _check_queue(queries, positives, queue)
     objective = _checked_objective(objective, temperature)
+    _check_module(module, objective, queries)
     part = _checked_negatives(negatives)
+    draws = BatchRandom(_checked_generator(generator, queries.device))
+    check_integer("total", total)
+    check(is_integer(step, 0) and step < total, "step", step, f"an integer from 0 to {total - 1}, below total")
     with without_autocast(queries.device):
         q = _unit(queries) / temperature
         keys = queue.detach().to(q.dtype)
         dense = 4 * len(q) * len(keys) <= DENSE_BYTES
         own = (q * _unit(positives)).sum(1)
         pool = Stored(q, keys, dense=dense, positive=own.detach())
-        draws = BatchRandom(_seeded(q.device) if generator is None else generator)
         chosen = checked(part, part.select(pool, draws, step, total), pool.shape)
+        check(chosen.count(len(keys)), "negatives", part, "a choice of at least one key of the queue")
         scores = Scores(own, pool.read(chosen), count=chosen.count(len(keys)), highest=1 / temperature)
         return objective.reduce(objective(scores, Context(step, total, module=module)))
 
@@ -750,10 +783,25 @@ def _check_queue(queries: Tensor, positives: Tensor, queue: Tensor) -> None:
     check_unit("queue", queue)
 
 
-def _seeded(device: torch.device) -> torch.Generator:
-    """A generator on a device, seeded by PyTorch's own on the CPU."""
-    seed = int(torch.randint(2**62, ()))
-    return torch.Generator(device).manual_seed(seed)
+def _checked_generator(given: object, device: torch.device) -> torch.Generator:
+    """The generator that is given, or one on the device, seeded by PyTorch's own on the CPU."""
+    if given is None:
+        seed = int(torch.randint(2**62, ()))
+        return torch.Generator(device).manual_seed(seed)
+    if not isinstance(given, torch.Generator):
+        raise reject("generator", given, "None, or a torch.Generator")
+    return given
+
+
+def _check_module(module: object, objective: Objective, embeddings: Tensor) -> None:
+    if module is None:
+        return
+    if type(objective).module is Objective.module:
+        raise reject("module", describe(module), f"None with {objective!r}, which trains nothing")
+    if not isinstance(module, nn.Module):
+        raise reject("module", describe(module), "None, or the torch.nn.Module that the objective trains")
+    for parameter in module.parameters():
+        check_same("device", module=parameter, embeddings=embeddings)
 
 
 def _checked_negatives(given: object) -> Negatives:
@@ -775,11 +823,14 @@ def _checked_objective(given: object, temperature: float) -> Objective:
 
 def _check_labels(labels: object, views: Tensor, objective: Objective) -> None:
     accepted = f"None, or integers of shape [{len(views)}], the class of each item"
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
+    if not is_whole(labels):
         raise reject("labels", describe(labels), accepted)
+    assert isinstance(labels, Tensor)
     if labels.shape != views.shape[:1]:
         raise reject("labels", tuple(labels.shape), accepted)
     check_same("device", labels=labels, views=views)
+    if torch.compiler.is_compiling():  # the words of a refusal are no part of a graph
+        return
     given = Choices()
     given.positives, given.keys, given.views = SameLabel(), None, None
     for need in objective.needs(given):
@@ -817,6 +868,7 @@ def _scores_of_views(z1: Tensor, z2: Tensor, temperature: float, labels: Tensor 
     negatives = logits.masked_fill(no_negative, ABSENT)
     neighbours = None
     if labels is not None:
-        classes = labels.repeat(2)
-        neighbours = negatives.masked_fill(classes[:, None] != classes, ABSENT)
+        classes = labels.repeat(2).long()
+        other_class = (classes[:, None] != classes) | (classes < 0)
+        neighbours = negatives.masked_fill(other_class, ABSENT)
     return Scores(own, negatives, neighbours, count=count - 2, highest=1 / temperature)

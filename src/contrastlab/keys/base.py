@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from contrastlab.scores.choices import Choices, Need, Part, Setup, view_count
 from contrastlab.support.collectives import gather_with_gradient, world
-from contrastlab.support.errors import NotApplicableError
+from contrastlab.support.errors import NotApplicableError, check, is_number
 
 Embed = Callable[..., list[Tensor]]
 
@@ -28,6 +28,9 @@ Embed = Callable[..., list[Tensor]]
 @torch.no_grad()
 def momentum_update(slow: nn.Module, fast: nn.Module, momentum: float) -> None:
     """Exponential moving average of the parameters; batch-norm statistics stay the slow network's own."""
+    check(is_number(momentum) and 0 <= momentum <= 1, "momentum", momentum, "a number from 0 to 1")
+    shapes = [[parameter.shape for parameter in network.parameters()] for network in (slow, fast)]
+    check(shapes[0] == shapes[1], "slow", "a network of other parameters", "a copy of fast: copy.deepcopy(fast)")
     pairs = list(zip(slow.parameters(), fast.parameters(), strict=True))
     torch._foreach_lerp_([s for s, _ in pairs], [f.detach() for _, f in pairs], 1 - momentum)
 

@@ -34,6 +34,13 @@ def is_floating(value: object, dtypes: tuple[torch.dtype, ...] = FLOATING) -> bo
     return value.layout == torch.strided and value.dtype in dtypes
 
 
+def is_whole(value: object) -> bool:
+    """Whether a value is a dense tensor of integers; booleans count as 0 and 1."""
+    if not isinstance(value, Tensor) or value.is_nested or value.layout != torch.strided:
+        return False
+    return not (value.is_floating_point() or value.is_complex() or value.is_quantized)
+
+
 def check_floating(**values: object) -> None:
     """Reject what is no dense tensor of real floating-point numbers."""
     for name, value in values.items():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from contrastlab.objectives import OfEmbeddings
-from contrastlab.support.errors import check_positive
+from contrastlab.support.errors import check_positive, reject
 
 _NO_VARIANCE = 1e-12
+"""Of a dimension whose largest number lies between 1 and 2."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class BarlowTwins(OfEmbeddings):
 
     def reduce(self, rows: Tensor) -> Tensor:
         """Scalar loss of the ``[B, 2, d]`` embeddings of a whole batch."""
+        if len(rows) < 2:
+            raise reject("batch", len(rows), "at least two items: one has no variance")
         one, other = (_standardised(view) for view in rows.unbind(1))
         correlations = one.T @ other / len(rows)
         own = correlations.diagonal()
@@ -42,6 +46,9 @@ class BarlowTwins(OfEmbeddings):
 
 def _standardised(view: Tensor) -> Tensor:
     """Each dimension with mean 0 and variance 1 over the batch, or 0 where it is the same for all items."""
-    centred = view - view.mean(0)
+    # in units of a power of two, which rounds nothing: squares of 1e20 or 1e-20 are no float32 numbers
+    largest = view.detach().abs().amax(0)
+    unit = torch.where(largest > 0, largest / (2 * largest.frexp().mantissa), 1.0)
+    centred = view / unit - (view / unit).mean(0)
     variance = centred.square().mean(0)
     return centred * variance.clamp(min=_NO_VARIANCE).rsqrt()

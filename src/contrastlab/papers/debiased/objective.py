@@ -39,17 +39,17 @@ class Debiased(Objective):
         scores.require_pairs("Debiased")
         scores.require_one_positive("Debiased")
         lowest = -scores.require_highest("Debiased")
-        log_count = scores.present.sum(1).clamp(min=1).log()
+        log_count = scores.present.sum(1).clamp(min=1).to(scores.own.dtype).log()
         log_mean = self.log_mean(scores, log_count)
         log_prior = math.log(self.prior) if self.prior else -math.inf
         # share of the mean that the query's own class explains, as a logarithm; from 0 on nothing is left
         log_share = scores.own + log_prior - log_mean
-        remains = log_share < 0
+        remains = ~(log_share >= 0)  # also where a score is no number
         safe_share = torch.where(remains, log_share, -1.0)
         log_rest = log_mean + torch.log(-torch.expm1(safe_share)) - math.log1p(-self.prior)
         log_others = torch.where(remains, log_rest, lowest).clamp(min=lowest)
         loss = torch.logaddexp(scores.own, log_others + log_count) - scores.own
-        return torch.where(scores.present.any(1), loss, 0.0)
+        return scores.zero_without_negatives(loss)
 
     def log_mean(self, scores: Scores, log_count: Tensor) -> Tensor:
         """``[B]`` logarithm of the mean of ``e^s`` over the negatives, of which there are ``exp(log_count)``."""

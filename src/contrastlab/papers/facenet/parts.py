@@ -62,7 +62,7 @@ class Triplet(Objective):
         closer = torch.where(scores.present, scores.negatives, 0.0) - scores.own[:, None]
         terms = (2 * closer / scores.require_highest("Triplet") + self.margin).clamp(min=0)
         present = torch.where(scores.present, terms, 0.0)
-        return present.sum(1) / scores.present.sum(1).clamp(min=1)
+        return scores.zero_without_negatives(present.sum(1) / scores.present.sum(1).clamp(min=1))
 
     @property
     def latex(self) -> str:

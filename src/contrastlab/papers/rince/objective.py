@@ -17,6 +17,17 @@ from contrastlab.support.errors import check, is_number, reject
 _MOST = 60.0
 """Logarithm of the largest loss: float32 ends at e^88, and a denominator has up to e^20 terms."""
 
+_LEAST = 1e-30
+"""Of q and λ: float32 holds their powers and products."""
+
+
+def _difference_of_powers(a: Tensor, b: Tensor) -> Tensor:
+    """``e^a − e^b``, where both are near each other as ``−e^a (e^(b−a) − 1)``, which has all digits."""
+    apart = b - a
+    near = apart.abs() < 0.5
+    product = -a.exp() * torch.where(near, apart, 0.0).expm1()
+    return torch.where(near, product, a.exp() - b.exp())
+
 
 @dataclass(frozen=True)
 class RINCE(Objective):
@@ -32,8 +43,8 @@ class RINCE(Objective):
     density: float = 0.01
 
     def __post_init__(self) -> None:
-        check(is_number(self.q) and 0 < self.q <= 1, "q", self.q, "a number above 0, up to 1")
-        check(is_number(self.density) and 0 < self.density <= 1, "density", self.density, "a number above 0, up to 1")
+        for name, value in (("q", self.q), ("density", self.density)):
+            check(is_number(value) and _LEAST <= value <= 1, name, value, f"a number from {_LEAST:g} to 1")
 
     def needs(self, given: Choices) -> Iterator[Need]:
         yield Need(choices.ONE_POSITIVE, f"{self!r} has one positive key; given: positives={given.positives!r}")
@@ -49,8 +60,8 @@ class RINCE(Objective):
         scores.require_pairs("RINCE")
         scores.require_one_positive("RINCE")
         log_denominator = math.log(self.density) + torch.logaddexp(scores.own, row_logsumexp(scores.negatives))
-        loss = ((self.q * log_denominator).exp() - (self.q * scores.own).exp()) / self.q
-        return torch.where(scores.present.any(1), loss, 0.0)
+        loss = _difference_of_powers(self.q * log_denominator, self.q * scores.own) / self.q
+        return scores.zero_without_negatives(loss)
 
     @property
     def latex(self) -> str:

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from contrastlab.objectives import ALONE, Context, InfoNCE, Objective, Scores
+from contrastlab.objectives import ALONE, Context, InfoNCE, Objective, Scores, binary_nce
 from contrastlab.scores import choices
 from contrastlab.scores.choices import Choices, Need, Setup
 from contrastlab.scores.logits import ABSENT
-from contrastlab.support.errors import check, is_number
+from contrastlab.support.errors import check, is_number, reject
 
 HIGHEST_SCALE = 100.0
 """CLIP keeps 1/τ below it (section 2.5)."""
@@ -31,6 +30,7 @@ class Scale(nn.Module):
         self.log_factor = nn.Parameter(torch.zeros(()))
         self.bias = None
         if bias is not None:
+            check(is_number(bias), "bias", bias, "None, or a finite number")
             self.bias = nn.Parameter(torch.tensor(float(bias)))
 
     def forward(self, most: float = math.inf) -> tuple[Tensor, Tensor | None]:
@@ -52,11 +52,12 @@ class LearntTemperature(InfoNCE):
 
     def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         """Losses ``[B]``, at the temperature of the scores without a module."""
-        if context.module is None:
-            return super().__call__(scores)
+        scale = context.require(Scale, "LearntTemperature")
+        if scale is None:
+            return super().__call__(scores, context)
         highest = scores.require_highest("LearntTemperature")
-        factor, _ = context.module(HIGHEST_SCALE / highest)
-        return super().__call__(scaled(scores, factor))
+        factor, _ = scale(HIGHEST_SCALE / highest)
+        return super().__call__(scaled(scores, factor), context)
 
     @property
     def latex(self) -> str:
@@ -99,12 +100,14 @@ class Sigmoid(Objective):
     def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         """Losses ``[B]``, with the first scale and bias without a module."""
         scores.require_one_positive("Sigmoid")
-        factor, bias = scores.own.new_ones(()), scores.own.new_tensor(self.bias)
-        if context.module is not None:
-            factor, bias = context.module()
-        # of what is absent softplus is 0, and so is its slope
-        others = torch.where(scores.present, scores.negatives * factor + bias, ABSENT)
-        return F.softplus(-scores.own * factor - bias) + F.softplus(others).sum(1)
+        scale = context.require(Scale, "Sigmoid")
+        if scale is None:
+            return binary_nce(scores.own, scores.negatives, -self.bias)
+        factor, bias = scale()
+        if bias is None:
+            raise reject("module", "Scale()", "a Scale with a bias, such as Scale(-10.0), with Sigmoid")
+        logits = scaled(scores, factor)
+        return binary_nce(logits.own, logits.negatives, -bias)
 
     @property
     def latex(self) -> str:

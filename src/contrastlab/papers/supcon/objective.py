@@ -40,7 +40,7 @@ class SupCon(Objective):
         if scores.neighbours is None:
             return denominator - scores.own
         present = ~(scores.neighbours <= ABSENT / 2)
-        count = 1 + present.sum(1)
+        count = (1 + present.sum(1)).to(scores.own.dtype)
         if self.mean == "outside":
             further = torch.where(present, scores.neighbours, 0.0).sum(1)
             return denominator - (scores.own + further) / count
