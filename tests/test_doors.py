@@ -405,8 +405,8 @@ def test_a_recipe_with_f_micl_can_be_made_anywhere(around) -> None:
 
 
 EVERY_OBJECTIVE = [InfoNCE(), InfoNCE(False), BinaryNCE(), FMICL(), FMICL("jeffrey", similarity="cosine", weight=1.0),
-                   AlignUniform(), Spectral(), HardWeighted(), RINCE(), Triplet(), Sigmoid(), SupCon(), DecoupledWeighted(), BarlowTwins(),
-                   VICReg()]  # fmt: skip
+                   AlignUniform(), Spectral(), HardWeighted(), RINCE(), Triplet(), Sigmoid(), SupCon(),
+                   DecoupledWeighted(), BarlowTwins(), VICReg()]  # fmt: skip
 
 
 @pytest.mark.parametrize("objective", EVERY_OBJECTIVE, ids=repr)
