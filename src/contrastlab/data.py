@@ -12,6 +12,18 @@ from contrastlab.pictures.readers import pictures_in
 from contrastlab.pictures.sets import ImageSet, StreamedImages
 
 __all__ = [
-    "OWN", "PUBLISHED", "SOURCES", "ImageSet", "Request", "Source", "Splits", "StreamedImages", "check_files",
-    "data_root", "load", "modality_of", "names", "pictures_in",
-]  # fmt: skip
+    "OWN",
+    "PUBLISHED",
+    "SOURCES",
+    "ImageSet",
+    "Request",
+    "Source",
+    "Splits",
+    "StreamedImages",
+    "check_files",
+    "data_root",
+    "load",
+    "modality_of",
+    "names",
+    "pictures_in",
+]

@@ -8,6 +8,17 @@ from contrastlab.pictures.foreign_networks import register
 from contrastlab.pictures.networks import ARCHITECTURES, Stem
 
 __all__ = [
-    "ARCHITECTURES", "Encoder", "Head", "Shared", "Stem", "build", "build_for", "features", "load", "named_layers",
-    "pooled_layers", "register", "save",
-]  # fmt: skip
+    "ARCHITECTURES",
+    "Encoder",
+    "Head",
+    "Shared",
+    "Stem",
+    "build",
+    "build_for",
+    "features",
+    "load",
+    "named_layers",
+    "pooled_layers",
+    "register",
+    "save",
+]

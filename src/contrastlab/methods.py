@@ -18,11 +18,14 @@ _REFERENCES = (
     Recipe("ours/random", "random encoder", keys=None),
     Recipe("ours/random_lab", "random encoders of L and ab", views=Split("lab"), keys=None),
     Recipe(
-        "ours/supervised", "same encoder, trained with labels",
-        keys=keys.Prototypes(), negatives=negatives.Every(), temperature=0.1,
+        "ours/supervised",
+        "same encoder, trained with labels",
+        keys=keys.Prototypes(),
+        negatives=negatives.Every(),
+        temperature=0.1,
         note="A reference of ours: the same loop, InfoNCE against one learnt vector per class.",
     ),
-)  # fmt: skip
+)
 _RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _REFERENCES}
 for _module in discovery.methods():
     _RECIPES.update({recipe.name: recipe for recipe in _module.rows()})
@@ -31,9 +34,12 @@ _OURS = frozenset(name.split("/")[0] for name in _RECIPES)
 
 def names(paper: str | None = None) -> tuple[str, ...]:
     """Names of all recipes, or of one paper's (``"ring"``), in the order of its tables."""
-    if paper is not None and paper not in (papers := {name.split("/")[0] for name in _RECIPES}):
+    if paper is None:
+        return tuple(_RECIPES)
+    papers = {name.split("/")[0] for name in _RECIPES}
+    if paper not in papers:
         raise errors.unknown("paper", paper, papers)
-    return tuple(name for name in _RECIPES if paper is None or name.startswith(paper + "/"))
+    return tuple(name for name in _RECIPES if name.startswith(f"{paper}/"))
 
 
 def add(recipe: Recipe) -> Recipe:
@@ -42,8 +48,10 @@ def add(recipe: Recipe) -> Recipe:
     The name must neither be another recipe's nor begin with a paper's short name.
     """
     first, _, rest = recipe.name.partition("/")
-    known = _RECIPES.get(recipe.name)
-    if (known is None or known.identity() != recipe.identity()) and (not rest or first in _OURS):
+    registered = _RECIPES.get(recipe.name)
+    is_new = registered is None or registered.identity() != recipe.identity()
+    is_name_of_own = bool(rest) and first not in _OURS
+    if is_new and not is_name_of_own:
         accepted = f"a name of your own such as 'mine/{rest or first}', not of {', '.join(sorted(_OURS))}"
         raise errors.reject("name", recipe.name, accepted)
     _RECIPES[recipe.name] = recipe

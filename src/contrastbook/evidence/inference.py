@@ -156,18 +156,25 @@ def _one_look_earlier(survival: Survival, seeds: int, next_seeds: int, edge: flo
     """
     n = seeds
     m = next_seeds - seeds
+    places = edge * _PLACES
     x, mass = special.roots_jacobi(32, m / 2 - 1, n / 2 - 1)  # w = (1 + x) / 2
     scale = np.sqrt(m * (1 - x) / 2)
-    mean = np.sqrt(n * (1 + x) / 2) * (edge * _PLACES)[:, None]
-    bound = next_edge * math.sqrt(n + m)
-    low = np.arcsin(np.clip((-bound - mean) / scale, -1, 1))[..., None]
-    high = np.arcsin(np.clip((bound - mean) / scale, -1, 1))[..., None]
+    mean = np.sqrt(n * (1 + x) / 2) * places[:, None]
+    low, high = _angles_within(next_edge * math.sqrt(n + m), mean, scale)
     nodes, weights = _RULES[16]
     angle = (low + high) / 2 + (high - low) / 2 * nodes
     next_cosine = (mean[..., None] + scale[:, None] * np.sin(angle)) / math.sqrt(n + m)
     integrand = survival(next_cosine) * _cosines(angle, m) * weights
     over_angle = integrand.sum(2) * (high - low)[..., 0] / 2
-    return interpolate.CubicSpline(edge * _PLACES, over_angle @ mass / mass.sum())
+    over_both = over_angle @ mass / mass.sum()
+    return interpolate.CubicSpline(places, over_both)
+
+
+def _angles_within(bound: float, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lowest and highest angle at which ``mean + scale * sin(angle)`` is within ±bound, ``[..., 1]`` each."""
+    low = np.arcsin(np.clip((-bound - mean) / scale, -1, 1))
+    high = np.arcsin(np.clip((bound - mean) / scale, -1, 1))
+    return low[..., None], high[..., None]
 
 
 def _cosines(angle: np.ndarray, n: int) -> np.ndarray:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import copy
 import io
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from contrastlab.support.errors import NotApplicableError, check, check_name
 from contrastlab.support.seeds import fixed
 from contrastlab.tables import report, results
 from contrastlab.tables.execution import say
-from contrastlab.tables.foreign import one
+from contrastlab.tables.foreign import Question, one
 from contrastlab.tables.plan import Column, TablePlan
 from contrastlab.tables.plan import plan as read_plan
 from contrastlab.tables.profiles import choose_profile
@@ -51,32 +53,51 @@ def export(run: Path | str, to: str, out: Path | str | None = None) -> Path:
     with all streams and heads, it is a ``hub-folder`` for this package, or for ``torch`` a plain state dict.
     """
     check(to in _LOADS, "to", to, " or ".join(_LOADS))
-    record = read_run(Path(run))
-    networks = encoders.load(Path(run))
-    folder = own_path("out", out or f"{record['recipe']['name'].replace('/', '-')}-{to}")
+    run = Path(run)
+    record = read_run(run)
+    networks = encoders.load(run)
+    recipe_name = record["recipe"]["name"].replace("/", "-")
+    folder = own_path("out", out or f"{recipe_name}-{to}")
     check(not folder.exists(), "out", str(folder), "a folder that does not exist yet")
-    with describing(Path(run)):
+    with describing(run):
         settings = Settings.model_validate(record["settings"])
-    config: dict[str, Any] = {"architecture": settings.arch}
-    load = _LOADS[to]
     if to in ("hub-folder", "torch"):
-        tensors, values = files.read_tensors(Path(run) / TENSORS)
-        heads = sorted({name.split("head.")[0] + "head." for name in tensors if "head." in name})
-        load = load.format(names=f"those of a head begin with {' or '.join(heads)}")
+        content = _whole(run, settings, to)
     elif len(networks) > 1:
         raise NotApplicableError(f"{run} has {len(networks)} encoders and {to} takes one; hub-folder has them all")
     else:
-        config, load = _for_library(networks[0], settings, to)
-        tensors, values = networks[0].backbone.state_dict(), {}  # type: ignore[union-attr]
-    config["recipe"] = record["recipe"]
-    text = card(Path(run), record, to, load)  # before anything is written
+        content = _for_library(networks[0], settings, to)
+    text = card(run, record, to, content.load)  # before anything is written
     if to == "torch":
-        _write_state_dict(folder / STATE_DICT, tensors)
+        _write_state_dict(folder / STATE_DICT, content.tensors)
     else:
-        files.write_tensors(folder / FILE, tensors, values)
+        files.write_tensors(folder / FILE, content.tensors, content.values)
+    config = {**content.config, "recipe": record["recipe"]}
     files.write_whole(folder / "config.json", json.dumps(config, indent=1) + "\n")
     files.write_whole(folder / "README.md", text)
     return folder
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What is written of a run: tensors and values beside them, ``config.json``, and the Python that loads it."""
+
+    tensors: dict[str, Any]
+    values: dict[str, Any]
+    config: dict[str, Any]
+    load: str
+
+
+def _whole(run: Path, settings: Settings, to: str) -> _Content:
+    """All streams and heads of a run."""
+    tensors, values = files.read_tensors(run / TENSORS)
+    heads = set()
+    for name in tensors:
+        before, head, _ = name.partition("head.")
+        if head:
+            heads.add(before + head)
+    load = _LOADS[to].format(names=f"those of a head begin with {' or '.join(sorted(heads))}")
+    return _Content(tensors, values, {"architecture": settings.arch}, load)
 
 
 def _write_state_dict(path: Path, tensors: dict[str, Any]) -> None:
@@ -86,8 +107,8 @@ def _write_state_dict(path: Path, tensors: dict[str, Any]) -> None:
     files.write_whole(path, content.getvalue())
 
 
-def _for_library(network: Any, settings: Settings, to: str) -> tuple[dict[str, Any], str]:
-    """``config.json`` of a backbone for another library, and the Python that loads it there."""
+def _for_library(network: Any, settings: Settings, to: str) -> _Content:
+    """The backbone of one stream, as another library takes it."""
     name, arguments = _elsewhere(network, settings, to)
     size = settings.image_size
     pixels = augmentation(settings.augmentation, size)
@@ -103,10 +124,11 @@ def _for_library(network: Any, settings: Settings, to: str) -> tuple[dict[str, A
         },
     }
     if to == "timm":
-        arguments = {"num_classes": 0, **arguments}
+        arguments = {"num_classes": 0, **arguments}  # a new dictionary: the config keeps its own
     listed = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
     load = _LOADS[to].format(name=name, given=listed)
-    return config, f"{load}\n# reads pixels from 0 to 1, less {pixels.mean}, over {pixels.std}"
+    load += f"\n# reads pixels from 0 to 1, less {pixels.mean}, over {pixels.std}"
+    return _Content(network.backbone.state_dict(), {}, config, load)
 
 
 def _elsewhere(network: Any, settings: Settings, to: str) -> tuple[str, dict[str, Any]]:
@@ -200,32 +222,48 @@ def score(
     """
     check_name("task", task, tasks.TASKS)
     plan = read_plan(*parse_target(table))
-    name, column = _column(plan, task, dataset)
-    path = Path(encoder)
-    is_file = path.suffix in (".safetensors", ".pth", ".pt", ".tar", ".ckpt")
-    check(arch or not is_file, "arch", arch, f"the architecture of {encoder}, such as resnet50 or timm:resnet50")
-    architecture = arch or encoder
+    column_name, column = _column(plan, task, dataset)
+    _check_architecture(encoder, arch)
     profile = choose_profile(profile, plan.profiles)
     first_seed, *_ = parse_seeds(seed)
     settings = plan.settings(column.data, plan.floor, profile, column)
-    settings = settings.override(arch=architecture, stem=stem, width=1.0)
+    settings = settings.override(arch=arch or encoder, stem=stem, width=1.0)
     if image_size is not None:
         settings = settings.override(image_size=image_size)
-    splits = data.load(dataset)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    with fixed(first_seed):
-        floor = encoders.build(architecture, in_channels=splits.test.channels, stem=stem, head="none")
-    if arch:
-        network = copy.deepcopy(floor)
-        say(f"{path.name}: tensors by the names of {foreign.fill(network.backbone, path, arch)}")
-        result = one(network, task, splits, f"{path.name} ({arch})", settings, profile, first_seed, device)
+    question = Question(
+        task,
+        data.load(dataset),
+        settings,
+        profile,
+        first_seed,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+    )
+    for result in _results(question, encoder, arch):
         results.save(result, out_dir)
+    stored = results.find((out_dir, *shipped.RESULTS), profile=profile)
+    return report.table(plan, stored, column.data, profile, column=column_name)
+
+
+def _check_architecture(encoder: str, arch: str) -> None:
+    """Refuse a file of weights without the architecture that they are of."""
+    is_file = Path(encoder).suffix in (".safetensors", ".pth", ".pt", ".tar", ".ckpt")
+    check(arch or not is_file, "arch", arch, f"the architecture of {encoder}, such as resnet50 or timm:resnet50")
+
+
+def _results(question: Question, encoder: str, arch: str) -> Iterator[results.Result]:
+    """The result of the trained network, where there is one, and that of the same network untrained."""
+    settings = question.settings
+    with fixed(question.seed):
+        floor = encoders.build(settings.arch, in_channels=question.data.test.channels, stem=settings.stem, head="none")
+    if arch:
+        path = Path(encoder)
+        network = copy.deepcopy(floor)
+        spelling = foreign.fill(network.backbone, path, arch)
+        say(f"{path.name}: tensors by the names of {spelling}")
+        yield one(network, question, f"{path.name} ({arch})")
     else:
         say(f"{encoder} has no weights, so it is scored untrained; --encoder FILE --arch {encoder} scores trained ones")
-    result = one(floor, task, splits, architecture, settings, profile, first_seed, device, weights=results.UNTRAINED)
-    results.save(result, out_dir)
-    stored = results.find((out_dir, *shipped.RESULTS), profile=profile)
-    return report.table(plan, stored, column.data, profile, column=name)
+    yield one(floor, question, settings.arch, weights=results.UNTRAINED)
 
 
 def _column(plan: TablePlan, task: str, dataset: str) -> tuple[str, Column]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -86,40 +87,55 @@ def table(
         execution: fields of :class:`contrastlab.tables.Execution` (``out_dir``, ``devices``, ``max_minutes``, …).
     """
     pool.refuse_in_worker()
-    where = _execution(dataset, execution)
+    how = _execution(dataset, execution)
     names, registered = _registered(rows)
     if registered and cluster is not None:
         raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(registered)})")
     plan = read_plan(paper, number).with_rows(registered).with_precision(precision)
     base = choose_profile(profile, plan.profiles)
     plan = plan.with_settings(own_settings(base, settings))
-    chosen = base if plan.own is None else OWN
-    full_names = plan.resolve_all(names)
+    stored_profile = base if plan.own is None else OWN
+    methods_of_rows = plan.resolve_all(names)
     if references_too and plan.references:
-        full_names = tuple(dict.fromkeys((*full_names, *references(full_names, base))))
-    every = expand(plan, dataset, full_names, parse_seeds(seeds), chosen, columns)
-    workers = 1 if registered else pool.workers(jobs, where, len(every))
-    answers, missing = look_up(every, where, log)
+        methods_of_rows = _without_repeats([*methods_of_rows, *references(methods_of_rows, base)])
+    every = expand(plan, dataset, methods_of_rows, parse_seeds(seeds), stored_profile, columns)
+    workers = 1 if registered else pool.workers(jobs, how, len(every))
+    answers, missing = look_up(every, how, log)
     if plan.own is not None:
         check_changes(every, plan.own.changes)
-        check_encoders(missing, where)
-    announce(plan, dataset, every, missing, profile, where, workers, log)
-    answers |= pool.run_all(missing, where, workers=workers, cluster=cluster, log=log)
+        check_encoders(missing, how)
+    announce(plan, dataset, every, missing, profile, how, workers, log)
+    answers |= pool.run_all(missing, how, workers=workers, cluster=cluster, log=log)
+    return _reports(plan, every, answers, dataset)
+
+
+def _reports(
+    plan: TablePlan, every: Sequence[Job], answers: Mapping[Job, Answer], dataset: str
+) -> Report | report.Reports:
+    """A report of each column that has jobs."""
+    profile = every[0].profile
     reports = []
-    for name in dict.fromkeys(job.column for job in every):
-        of_column = [answers[job] for job in every if job.column == name and job in answers]
-        reports.append(report.table(plan, of_column, dataset, chosen, column=name))
-    return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
+    for column in _without_repeats(job.column for job in every):
+        of_column = [answers[job] for job in every if job.column == column and job in answers]
+        reports.append(report.table(plan, of_column, dataset, profile, column=column))
+    if len(reports) == 1:
+        return reports[0]
+    return report.Reports(tuple(reports))
+
+
+def _without_repeats(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name once, where it came first."""
+    return tuple(dict.fromkeys(names))
 
 
 def _execution(dataset: str, options: Mapping[str, Any]) -> Execution:
     """How a table is run, from the further arguments of :func:`table`."""
     for name in sorted(options):
         check_name("argument of table", name, [each.name for each in fields(Execution)])
-    where = Execution(**options)
-    own_data = not where.skip_unreadable or ":" in dataset
+    how = Execution(**options)
+    own_data = not how.skip_unreadable or ":" in dataset
     check(own_data, "skip_unreadable", True, f"False with {dataset}: True is for folder:<path> and the like")
-    return where
+    return how
 
 
 def check_changes(every: Iterable[Job], changes: Mapping[str, Any]) -> None:
@@ -150,46 +166,58 @@ def _registered(rows: str | Recipe | Iterable[str | Recipe]) -> tuple[str | list
     """Names of rows, and of those among them that are recipes of the caller's own, which are registered here."""
     if isinstance(rows, str):
         return rows, []
-    names, registered = [], []
-    for row in [rows] if isinstance(rows, Recipe) else rows:
+    if isinstance(rows, Recipe):
+        rows = [rows]
+    names = []
+    registered = []
+    for row in rows:
         if isinstance(row, Recipe):
-            registered.append(methods.add(row).name)
-        names.append(row.name if isinstance(row, Recipe) else row)
+            recipe = methods.add(row)
+            registered.append(recipe.name)
+            names.append(recipe.name)
+        else:
+            names.append(row)
     return names, registered
 
 
 def look_up(every: Sequence[Job], execution: Execution, log: Log) -> tuple[dict[Job, Answer], list[Job]]:
     """What is stored or cannot be, and the jobs that are left to run."""
-    known: dict[Job, Answer] = {}
-    reasons: dict[str, list[str]] = {}  # why something cannot be, and of what
-    for on in dict.fromkeys(job.on for job in every):
-        mine = [job for job in every if job.on == on]
+    answers: dict[Job, Answer] = {}
+    concerned: defaultdict[str, list[str]] = defaultdict(list)  # methods or data, by the reason why there is no number
+    for on in _without_repeats(job.on for job in every):
+        jobs = [job for job in every if job.on == on]
         try:
-            splits = mine[0].load(execution)
-        except NotApplicableError as reason:
-            known |= {job: Unavailable(job.method, str(reason)) for job in mine}
-            reasons.setdefault(f"n/a: {reason}", []).extend(job.method for job in mine)
+            splits = jobs[0].load(execution)
+        except NotApplicableError as error:
+            reason = str(error)
+            answers |= {job: Unavailable(job.method, reason) for job in jobs}
+            concerned[f"n/a: {reason}"] += [job.method for job in jobs]
             continue
         except (MissingDataError, MissingExtraError) as error:
-            execution.load(mine[0].data)  # without data to pre-train on, nothing can be run
-            lacks = "data" if isinstance(error, MissingDataError) else "a package"
-            # Notebooks and reports are passed on; the folders of the machine that made them are not.
-            why = f"needs {lacks}: {error}".replace(str(data.data_root(execution.data_root)), "CONTRASTLAB_DATA")
-            known |= {job: Unavailable(job.method, why) for job in mine}
-            reasons.setdefault(why, []).append(on)
+            execution.load(jobs[0].data)  # without data to pre-train on, nothing can be run
+            reason = _what_is_needed(error, execution)
+            answers |= {job: Unavailable(job.method, reason) for job in jobs}
+            concerned[reason].append(on)
             continue
-        for job in mine:
+        for job in jobs:
             refused = refusal(job, splits)
             if refused is not None:
-                known[job] = refused
-                reasons.setdefault(f"n/a: {refused.reason}", []).append(job.method)
+                answers[job] = refused
+                concerned[f"n/a: {refused.reason}"].append(job.method)
                 continue
             result = stored(job, execution, splits)
             if result is not None:
-                known[job] = with_metric(job, result)
-    for why, names in reasons.items():  # each said once
-        log(f"[{', '.join(dict.fromkeys(names))}] {why}")
-    return known, [job for job in every if job not in known]
+                answers[job] = with_metric(job, result)
+    for reason, names in concerned.items():
+        log(f"[{', '.join(_without_repeats(names))}] {reason}")
+    return answers, [job for job in every if job not in answers]
+
+
+def _what_is_needed(error: MissingDataError | MissingExtraError, execution: Execution) -> str:
+    """What is missing, without the folders of this machine: notebooks and reports are passed on."""
+    kind = "data" if isinstance(error, MissingDataError) else "a package"
+    root = str(data.data_root(execution.data_root))
+    return f"needs {kind}: {error}".replace(root, "CONTRASTLAB_DATA")
 
 
 def announce(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -31,8 +32,11 @@ class Scored(NamedTuple):
     untrained: Result
 
     def __repr__(self) -> str:
-        cells = {name: [f"{r.metrics[name]:.2f} ± {r.half_widths[name]:.2f}" for r in self] for name in self[0].metrics}
-        return "\n".join(f"{tasks.metric(m).label}: {one}, untrained {other}" for m, (one, other) in cells.items())
+        lines = []
+        for name in self.encoder.metrics:
+            trained, untrained = (f"{result.metrics[name]:.2f} ± {result.half_widths[name]:.2f}" for result in self)
+            lines.append(f"{tasks.metric(name).label}: {trained}, untrained {untrained}")
+        return "\n".join(lines)
 
 
 def score(
@@ -64,48 +68,72 @@ def score(
         raise reject("module, data", (type(module).__name__, data), "a torch.nn.Module, and what data.load gives")
     class_name = f"{type(module).__module__}.{type(module).__qualname__}"
     settings = settings or SETTINGS.override(arch=class_name)
-    given = (task, data, name or class_name, settings, profile, seed, device)
-    floor = redrawn(module, seed) if untrained is None else untrained  # the seed says which was drawn
-    weights = "" if untrained is None else f" {files.fingerprint(floor.state_dict(), {})}"
-    return Scored(one(module, *given), one(floor, *given, weights=UNTRAINED + weights))
+    name = name or class_name
+    question = Question(task, data, settings, profile, seed, device)
+    if untrained is None:
+        floor = redrawn(module, seed)
+        weights = UNTRAINED  # the seed says which were drawn
+    else:
+        floor = untrained
+        weights = f"{UNTRAINED} {files.fingerprint(floor.state_dict(), {})}"
+    return Scored(one(module, question, name), one(floor, question, name, weights=weights))
 
 
-def one(
-    module: nn.Module,
-    task: str,
-    data: Splits,
-    name: str,
-    settings: Settings,
-    profile: str,
-    seed: int,
-    device: torch.device | str,
-    *,
-    weights: str = "",
-) -> Result:
-    """One of the two results of :func:`score`, whose arguments these are; ``weights`` says of a floor what it is."""
-    clock, asked, network = results.Clock(device), tasks.get(task, settings), copy.deepcopy(module)
-    asked.check(data)
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a network and its floor alike; see :func:`score`."""
+
+    task: str
+    data: Splits
+    settings: Settings
+    profile: str
+    seed: int
+    device: torch.device | str
+
+    def setting(self) -> tasks.Setting:
+        """What the task is given beside the network."""
+        augmentation = modality(self.data.train).augmentation(self.settings)
+        probe_seed = derive(self.seed, "probe") % 2**31
+        return tasks.Setting(views.Augmented(1), augmentation, self.data, probe_seed, self.device)
+
+
+def one(module: nn.Module, question: Question, name: str, *, weights: str = "") -> Result:
+    """One of the two results of :func:`score`; ``weights`` says of a floor what it is."""
+    data, settings = question.data, question.settings
+    clock = results.Clock(question.device)
+    task = tasks.get(question.task, settings)
+    network = copy.deepcopy(module)
+    task.check(data)
     recipe = {"weights": weights or files.fingerprint(network.state_dict(), {})}
     if not isinstance(network, encoders.Encoder):
         recipe["network"] = results.digest({"text": repr(module)})
         network = encoders.Encoder(network, 0, "none", 0, data.test.channels)
-    _try(network.to(device), settings, data.test.channels)
-    shown = modality(data.train).augmentation(settings)
-    setting = tasks.Setting(views.Augmented(1), shown, data, derive(seed, "probe") % 2**31, device)
-    record = asked.record(asked.score(nn.ModuleList([network]), setting), setting, settings)
-    for key, value in record["metrics"].items():  # every interval, also those that follow from the value
-        half = tasks.metric(key).half_width(value, record["items"], record["half_widths"].get(key))
-        record["half_widths"] |= {} if half is None else {key: half}
+    _try(network.to(question.device), settings, data.test.channels)
+    setting = question.setting()
+    measured = task.score(nn.ModuleList([network]), setting)
+    method = f"{FOREIGN}{name}"
+    if weights:
+        method += f" {UNTRAINED}"
     return Result(
         table=FOREIGN.rstrip("/"),
         dataset=data.name,
-        method=f"{FOREIGN}{name}" + f" {UNTRAINED}" * bool(weights),
-        seed=seed,
-        profile=profile,
+        method=method,
+        seed=question.seed,
+        profile=question.profile,
         recipe={"foreign": recipe},
-        **record,
+        **_with_all_intervals(task.record(measured, setting, settings)),
         provenance=clock.read(data_fingerprint=items.fingerprint(data), data_note=data.note),
     )
+
+
+def _with_all_intervals(record: dict[str, Any]) -> dict[str, Any]:
+    """A task's record with the half-width of every metric, also of those whose interval follows from the value."""
+    half_widths = dict(record["half_widths"])
+    for name, value in record["metrics"].items():
+        half_width = tasks.metric(name).half_width(value, record["items"], half_widths.get(name))
+        if half_width is not None:
+            half_widths[name] = half_width
+    return {**record, "half_widths": half_widths}
 
 
 def redrawn(module: nn.Module, seed: int) -> nn.Module:
@@ -116,8 +144,11 @@ def redrawn(module: nn.Module, seed: int) -> nn.Module:
             reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
             if reset is not None:
                 reset()
-            elif own := [key for key, _ in layer.named_parameters(prefix=name, recurse=False)]:
-                raise reject("untrained", None, f"the network untrained, as nothing here draws {', '.join(own)} anew")
+                continue
+            parameters = [key for key, _ in layer.named_parameters(prefix=name, recurse=False)]
+            if parameters:
+                undrawn = ", ".join(parameters)
+                raise reject("untrained", None, f"the network untrained, as nothing here draws {undrawn} anew")
     return fresh
 
 

@@ -250,6 +250,7 @@ def _compute(job: Job, run: Run, on: Splits, fabric: Fabric, execution: Executio
             measured = job.task.score(trained.encoders, setting)
     except NotApplicableError as reason:
         return Unavailable(job.method, str(reason))
+    images_per_s = trained.images / trained.seconds if trained.seconds else None
     result = Result(
         table=job.table,
         dataset=job.data,
@@ -260,11 +261,7 @@ def _compute(job: Job, run: Run, on: Splits, fabric: Fabric, execution: Executio
         recipe=run.recipe.describe(),
         curve=trained.history,
         precision=precision(run.settings.precision, execution.accelerator),
-        provenance=clock.read(
-            data_fingerprint=data_fingerprint,
-            data_note=on.note,
-            images_per_s=trained.images / trained.seconds if trained.seconds else None,
-        ),
+        provenance=clock.read(data_fingerprint=data_fingerprint, data_note=on.note, images_per_s=images_per_s),
         **job.task.record(measured, setting, run.settings),
     )
     results.save(result, execution.out_dir)

@@ -193,35 +193,43 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _verified(path: Path, load: Callable[[], Any], *, known: str = "") -> Result:
-    """A result, checked; where its content has been checked before, ``known`` is the hash of its setup."""
+def _verified(path: Path, load: Callable[[], Any], *, setup: str = "") -> Result:
+    """A result, checked; where its content has been checked before, ``setup`` is the hash of its setup."""
     try:
         raw = load()
-        if (schema := raw.get("schema")) != 2:
+        schema = raw.get("schema")
+        if schema != 2:
             raise ValueError(f"schema={schema!r}: accepted is 2; a newer version of this package may have written it")
-        if not known:
+        if not setup:
             if checksums.CHECKSUM not in raw and raw["provenance"]["finished"] > _CHECKSUMS_SINCE:
                 raise ValueError("its checksum is missing")
             raw = checksums.verified(raw)
         stored = raw.pop("config_hash", None)
         raw.pop(checksums.CHECKSUM, None)
         result = Result.model_validate(raw)
-        if known:
-            result.__dict__["setup"] = known
+        if setup:
+            result.__dict__["setup"] = setup
             return result
         expected = result.config_hash
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError, ContrastLabError) as error:
-        reason = str(error)
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            reason = f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}"
+        reason = _why_unreadable(error)
         raise CorruptFileError(f"{path} is not a stored result: {reason}. Delete it and run the cell again.") from error
     if stored != expected:
         wrong = f"its settings, recipe and data do not have the hash {str(stored)[:8]} it carries"
         raise CorruptFileError(f"{path} was altered after it was written: {wrong}. {_RESTORE}")
-    if path.name != (name := _path(result, "").name):
-        raise CorruptFileError(f"{path} was renamed or exchanged: what it holds is {name}. {_RESTORE}")
+    expected_name = _path(result, "").name
+    if path.name != expected_name:
+        raise CorruptFileError(f"{path} was renamed or exchanged: what it holds is {expected_name}. {_RESTORE}")
     return result
+
+
+def _why_unreadable(error: Exception) -> str:
+    """The message of an error; of pydantic's, the first field that is wrong and why."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"]) or "file"
+    return f"{field}: {first['msg']}"
 
 
 def look_up(roots: Iterable[Path | str], *, method: str, hash_: str, **place: Any) -> Result | None:
@@ -272,25 +280,17 @@ def find(
     """
     fields = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
     wanted = {name: value for name, value in fields.items() if value is not None}
-    pattern = f"{_slug(dataset) if dataset else '*'}/{_slug(profile) if profile else '*'}/*-seed*-*.json"
+    dataset_folder = _slug(dataset) if dataset else "*"
+    profile_folder = _slug(profile) if profile else "*"
+    pattern = f"{dataset_folder}/{profile_folder}/*-seed*-*.json"
     folders = [root] if isinstance(root, str | Path) else root
     results: dict[tuple[str | int, ...], Result] = {}
     damaged: list[CorruptFileError] = []
-    for resolved, folder in {Path(folder).resolve(): Path(folder) for folder in folders}.items():
-        if folder.exists() and not folder.is_dir():
-            raise reject("root", str(folder), "a folder")
-        index = Cache(f"results in {resolved}")
-        for path, file, load in _stored(folder, pattern):
-            try:
-                result = _indexed(index, os.path.relpath(path, folder), path, file, load)
-                _check_place(folder, path, result)
-            except CorruptFileError as error:
-                damaged.append(error)
-                continue
+    for folder in {Path(folder).resolve(): Path(folder) for folder in folders}.values():
+        for result in _checked(folder, pattern, damaged):
             if all(getattr(result, name) == value for name, value in wanted.items()):
                 key = (result.config_hash, result.dataset, result.on, result.profile, result.method, result.seed)
                 results.setdefault(key, result)
-        index.save()
     if len(damaged) > 1:
         raise CorruptFileError(f"{len(damaged)} damaged results: {' '.join(map(str, damaged))}")
     if damaged:
@@ -298,11 +298,27 @@ def find(
     return list(results.values())
 
 
+def _checked(folder: Path, pattern: str, damaged: list[CorruptFileError]) -> Iterator[Result]:
+    """The results of a folder; what should be one and is not goes to ``damaged``."""
+    if folder.exists() and not folder.is_dir():
+        raise reject("root", str(folder), "a folder")
+    index = Cache(f"results in {folder.resolve()}")
+    for path, file, load in _stored(folder, pattern):
+        try:
+            result = _indexed(index, os.path.relpath(path, folder), path, file, load)
+            _check_place(folder, path, result)
+        except CorruptFileError as error:
+            damaged.append(error)
+            continue
+        yield result
+    index.save()
+
+
 def _check_place(folder: Path, path: Path, result: Result) -> None:
     """Refuse a result that lies in the folder of another data set or profile."""
-    own = folder / "cells" / _slug(result.dataset) / _slug(result.profile)
-    if path.parent != own:
-        raise CorruptFileError(f"{path} was moved: it is a result of {own}. {_RESTORE}")
+    its_folder = folder / "cells" / _slug(result.dataset) / _slug(result.profile)
+    if path.parent != its_folder:
+        raise CorruptFileError(f"{path} was moved: it is a result of {its_folder}. {_RESTORE}")
 
 
 def _indexed(index: Cache, name: str, path: Path, file: Path, load: Callable[[], Any]) -> Result:
@@ -310,7 +326,8 @@ def _indexed(index: Cache, name: str, path: Path, file: Path, load: Callable[[],
     stamp = _stamp(file)
     stamp_before, _, setup_before = (index.get(name) or "").rpartition(" ")
     unchanged = stamp and stamp_before == stamp
-    result = _verified(path, load, known=setup_before if unchanged else "")
+    setup = setup_before if unchanged else ""
+    result = _verified(path, load, setup=setup)
     if stamp:
         index.put(name, f"{stamp} {result.setup}")
     return result

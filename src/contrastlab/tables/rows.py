@@ -118,12 +118,7 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     settings, only today's protocol counts, since an older result could be of any of them; so in the profile ``own``.
     """
     metric = tasks.metric(column.metric)
-    where = (column.data, column.on, profile, column.task)
-    here = []
-    for result in results:
-        if (result.dataset, result.on, result.profile, result.task) == where and metric.name in result.metrics:
-            here.append(result)
-    here.sort(key=lambda result: result.provenance.finished)
+    here = _of_column(column, metric, results, profile)
     if not here:
         return None
     expected = plan.setup(column, method, profile)
@@ -145,6 +140,16 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     if left_out > 0:
         notes.append(f"{left_out} result(s) of an earlier configuration left out")
     return _together(metric, of_newest, join(*notes))
+
+
+def _of_column(column: Column, metric: Metric, results: Sequence[Result], profile: str) -> list[Result]:
+    """The results that have a column's number, of any row and protocol, the newest last."""
+    where = (column.data, column.on, profile, column.task)
+    of_column = []
+    for result in results:
+        if (result.dataset, result.on, result.profile, result.task) == where and metric.name in result.metrics:
+            of_column.append(result)
+    return sorted(of_column, key=lambda result: result.provenance.finished)
 
 
 def _other_settings(plan: TablePlan, column: Column, method: str, profile: str, stored: Result) -> str:
@@ -302,13 +307,7 @@ def _gain(
     missing: Mapping[str, str],
 ) -> Row:
     """The gain of a row over its base, seed by seed."""
-    published, derived = plan.published_difference(printed, method)
-    note = "published difference derived from the two rows" if derived == "derived" else ""
-    apart = plan.rows_apart(printed, method, base)
-    if published is not None and apart is not None and published * apart < 0:
-        note = f"the two printed rows differ by {signed(apart, 1, sign=True)}"
-    label = f"{plan.label(method)} − {plan.label(base)}"
-    row = Row(f"{method} − {base}", label, "difference", published=published, note=note)
+    row = _printed_gain(plan, printed, method, base)
     reason = missing.get(method) or missing.get(base)
     if reason:
         return replace(row, status=f"n/a: {reason}")
@@ -325,6 +324,19 @@ def _gain(
     if high.precision != low.precision:
         row = replace(row, note=join(row.note, f"{high.precision} against {low.precision}"))
     return replace(row, measured=Estimate(mean, half, len(common)), by_seed=by_seed)
+
+
+def _printed_gain(plan: TablePlan, printed: str, method: str, base: str) -> Row:
+    """The gain of a row over its base as the paper prints it, and no number of ours."""
+    published, source = plan.published_difference(printed, method)
+    note = ""
+    if source == "derived":
+        note = "published difference derived from the two rows"
+    of_the_rows = plan.rows_apart(printed, method, base)
+    if published is not None and of_the_rows is not None and published * of_the_rows < 0:
+        note = f"the two printed rows differ by {signed(of_the_rows, 1, sign=True)}"
+    label = f"{plan.label(method)} − {plan.label(base)}"
+    return Row(f"{method} − {base}", label, "difference", published=published, note=note)
 
 
 def shared_note(plan: TablePlan, name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from contrastlab.support.errors import NotApplicableError, check
 from contrastlab.support.seeds import derive, fixed, generator
 from contrastlab.train import checkpoint
 from contrastlab.train.journal import Journal
-from contrastlab.train.learner import Learner
+from contrastlab.train.learner import Learner, Step
 from contrastlab.train.progress import Course, Progress, check_finite
 from contrastlab.train.saver import Saver
 from contrastlab.train.schedule import cpu_fabric, learning_rate, optimiser, plateau_drops
@@ -114,32 +114,27 @@ def pretrain(
         NonFiniteLossError: with step and last checkpoint.
         KeyboardInterrupt: after Ctrl-C or ``max_minutes``, with the checkpoint written.
     """
-    kind = modality(images)
     fabric = fabric or cpu_fabric(settings.precision)
     fabric.launch()
-    rank, world = collectives.world()
-    log = log or (lambda line: print(line, flush=True) if rank == 0 else None)
-    _check_batch(settings, world)
+    log = log or _print_once
+    _check_batch(settings)
     order = subset_order(images.labels, settings.train_images, seed=0)
-    steps = len(order) // settings.batch_size
-    if recipe.keys is not None:
-        check(steps, "batch_size", settings.batch_size, f"at most the number of images, {len(order)}")
-        if recipe.reads_labels and int(images.labels[order].min()) < 0:
-            raise NotApplicableError(f"{recipe.name} reads labels; this pre-training set has unlabelled images")
+    _check_images(recipe, settings, images.labels[order])
     with fixed(seed):
-        encoders = kind.encoders(recipe.views, images, settings)
+        encoders = modality(images).encoders(recipe.views, images, settings)
     if start is not None:
         encoders.load_state_dict(start.state_dict())
     learner = Learner(recipe, settings, images=len(order), classes=len(images.classes), seed=seed, encoders=encoders)
     if recipe.keys is None:
         return Trained(learner.network.encoders.eval().to(fabric.device))
+    rank, world = collectives.world()
     course = Course(
         recipe,
         settings,
         seed,
-        steps,
-        rank,
-        world,
+        steps=len(order) // settings.batch_size,
+        rank=rank,
+        world=world,
         device=fabric.device,
         checkpoint=None if folder is None else Path(folder) / checkpoint.FILE,
         images=getattr(images, "name", "images"),
@@ -147,10 +142,30 @@ def pretrain(
     )
     _say_copies(course, len(order), log)
     data = _Data.on(fabric.device, images, test, order)
-    return _Loop(course, learner, data, fabric, speed or Speed(), log).fit(resume, checkpoint_every, max_minutes)
+    loop = _Loop(course, learner, data, fabric, speed or Speed(), log)
+    return loop.fit(resume, checkpoint_every, max_minutes)
 
 
-def _check_batch(settings: Settings, world: int) -> None:
+def _print_once(line: str) -> None:
+    """Print a line, in the first of several processes."""
+    rank, _ = collectives.world()
+    if rank == 0:
+        print(line, flush=True)
+
+
+def _check_images(recipe: Recipe, settings: Settings, labels: Tensor) -> None:
+    """Refuse images that do not fill a batch, or lack the labels that the recipe reads."""
+    if recipe.keys is None:
+        return
+    images = len(labels)
+    check(settings.batch_size <= images, "batch_size", settings.batch_size, f"at most the number of images, {images}")
+    if recipe.reads_labels and int(labels.min()) < 0:
+        raise NotApplicableError(f"{recipe.name} reads labels; this pre-training set has unlabelled images")
+
+
+def _check_batch(settings: Settings) -> None:
+    """Refuse a batch that processes or chunks cannot share evenly."""
+    _, world = collectives.world()
     size, chunks = settings.batch_size, settings.accumulate
     check(size % world == 0, "batch_size", size, f"a multiple of the number of processes, {world}")
     local = size // world
@@ -308,32 +323,44 @@ class _Loop:
 
     def train_step(self, numbers: Tensor, pixels: Tensor) -> None:
         """One step; on a GPU the host waits for nothing in it."""
-        course, progress, device = self.course, self.progress, self.device
-        step, rank = progress.step, course.rank
-        view_draws = generator(course.seed, f"views/{rank}", step, device)
-        shared_draws = generator(course.seed, "draws", step, device)
-        masks = derive(course.seed, f"dropout/{rank}", step)
         self.set_lr()
-        views = self.recipe.views.make(pixels, self.augmentation, view_draws)
-        draws = BatchRandom(shared_draws, rank * course.local_batch, self.settings.batch_size)
-        rows, labels = self.data.row[numbers], self.data.labels[numbers]
-        with self.fabric.autocast(), fixed(masks, device) if self.has_dropout else nullcontext():
-            out = self.learner.loss(views, rows, labels, draws, step, course.all_steps)
+        rows = self.data.row[numbers]
+        out = self.loss(pixels, rows, self.data.labels[numbers])
         self.wrapped_optimiser.zero_grad()
         self.fabric.backward(out.loss)
-        finite = self.finite(out.loss)
-        progress.first_bad_step = torch.where((progress.first_bad_step < 0) & ~finite, step, progress.first_bad_step)
-        if host.holds(device) and not bool(finite):
-            check_finite(course, progress)
+        self.skip_unless_finite(out.loss)
+        self.wrapped_optimiser.step()
+        self.learner.commit(rows, out)
+        self.progress.take(out.loss, out.terms, out.pairs)
+
+    def loss(self, pixels: Tensor, rows: Tensor, labels: Tensor) -> Step:
+        """Views of a batch, and their loss; every draw is seeded by the number of the step."""
+        course, step, device = self.course, self.progress.step, self.device
+        view_draws = generator(course.seed, f"views/{course.rank}", step, device)
+        shared_draws = generator(course.seed, "draws", step, device)
+        views = self.recipe.views.make(pixels, self.augmentation, view_draws)
+        draws = BatchRandom(shared_draws, course.rank * course.local_batch, self.settings.batch_size)
+        with self.fabric.autocast(), self.dropout_masks():
+            return self.learner.loss(views, rows, labels, draws, step, course.all_steps)
+
+    def dropout_masks(self) -> AbstractContextManager[None]:
+        """The generator that masks are drawn from, seeded by the step; as it is where nothing drops out."""
+        if not self.has_dropout:
+            return nullcontext()
+        seed = derive(self.course.seed, f"dropout/{self.course.rank}", self.progress.step)
+        return fixed(seed, self.device)
+
+    def skip_unless_finite(self, loss: Tensor) -> None:
+        """Note a step whose loss or gradient is not finite; a fused optimiser then leaves the weights as they are."""
+        progress = self.progress
+        finite = self.finite(loss)
+        is_first = (progress.first_bad_step < 0) & ~finite
+        progress.first_bad_step = torch.where(is_first, progress.step, progress.first_bad_step)
+        if host.holds(self.device) and not bool(finite):
+            check_finite(self.course, progress)
         if self.fused:
             # it skips its step where this is 1, and the host need not wait; a plain one takes it, and nothing is stored
             self.optimiser.found_inf = (~finite).float()  # type: ignore[attr-defined]
-        self.wrapped_optimiser.step()
-        self.learner.commit(rows, out)
-        loss = out.loss.detach().double()
-        progress.sums += torch.stack([loss, torch.ones_like(loss)])
-        progress.terms, progress.pairs = out.terms, out.pairs
-        progress.step += 1
 
     def finite(self, loss: Tensor) -> Tensor:
         """Whether the loss and every gradient are; an infinite slope can hide behind a finite loss."""

@@ -72,6 +72,14 @@ class Progress:
         sums = torch.zeros(2, dtype=torch.float64, device=device)
         return cls(sums, torch.full((), -1, dtype=torch.int64, device=device))
 
+    def take(self, loss: Tensor, terms: int, pairs: tuple[tuple[Tensor, Tensor], ...]) -> None:
+        """Move on by a step, which had this loss."""
+        value = loss.detach().double()
+        self.sums += torch.stack([value, torch.ones_like(value)])
+        self.terms = terms
+        self.pairs = pairs
+        self.step += 1
+
     def is_read(self, device: torch.device) -> bool:
         """Whether the host looks at the device after this step."""
         return host.holds(device) or self.step % READ_EVERY == 0
