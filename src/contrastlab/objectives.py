@@ -300,6 +300,7 @@ class Context:
     total: int = 1
     direction: int = 0  #: which of the losses of a step it is
     module: nn.Module | None = None  #: that :meth:`Objective.module` made; ``None`` for what it would begin with
+    items: Tensor | None = None  #: ``[B]`` numbers of the queries' items, for what is kept of each
 
     def require(self, kind: type[Trained], objective: str) -> Trained | None:
         """The module; one of another kind is refused."""
@@ -689,6 +690,7 @@ def from_views(
     temperature: float = 0.1,
     module: nn.Module | None = None,
     labels: Tensor | None = None,
+    items: Tensor | None = None,
 ) -> Tensor:
     """The loss of two views of the same items, as in SimCLR: a scalar, in nats with the default, :class:`InfoNCE`.
 
@@ -700,6 +702,9 @@ def from_views(
     ``labels`` are integers ``[B]``, the classes of the items. Both views of all other items of the class then are
     further positives, and stay among the negatives, as in ``contrastlab.papers.supcon.objective.SupCon``. A negative
     label is no class: such an item has no further positives. An objective that has no place for them is refused.
+
+    ``items`` are integers ``[B]``, the numbers of the items in your data set, for an objective whose module keeps
+    something of each, such as ``contrastlab.papers.sogclr.objective.SogCLR``.
 
     An objective that reads embeddings in place of scores, such as Barlow Twins, gets them as they come, of any length,
     and once: ``z1`` are the queries. The temperature then has no part in the loss.
@@ -716,12 +721,16 @@ def from_views(
     _check_module(module, objective, z1)
     if labels is not None:
         _check_labels(labels, z1, objective)
+    if items is not None:
+        _check_integers("items", items, z1, "the number of each item")
     with without_autocast(z1.device):
         if objective.reads_embeddings:
             scores = _pairs_of_views(z1, z2)
         else:
             scores = _scores_of_views(z1, z2, temperature, labels)
-        return objective.reduce(objective(scores, Context(module=module)))
+        if items is not None:
+            items = items.repeat(len(scores.own) // len(items))
+        return objective.reduce(objective(scores, Context(module=module, items=items)))
 
 
 def from_queue(
@@ -821,14 +830,18 @@ def _checked_objective(given: object, temperature: float) -> Objective:
     return objective
 
 
-def _check_labels(labels: object, views: Tensor, objective: Objective) -> None:
-    accepted = f"None, or integers of shape [{len(views)}], the class of each item"
-    if not is_whole(labels):
-        raise reject("labels", describe(labels), accepted)
-    assert isinstance(labels, Tensor)
-    if labels.shape != views.shape[:1]:
-        raise reject("labels", tuple(labels.shape), accepted)
-    check_same("device", labels=labels, views=views)
+def _check_integers(argument: str, given: object, views: Tensor, meaning: str) -> None:
+    accepted = f"None, or integers of shape [{len(views)}], {meaning}"
+    if not is_whole(given):
+        raise reject(argument, describe(given), accepted)
+    assert isinstance(given, Tensor)
+    if given.shape != views.shape[:1]:
+        raise reject(argument, tuple(given.shape), accepted)
+    check_same("device", **{argument: given, "views": views})
+
+
+def _check_labels(labels: Tensor, views: Tensor, objective: Objective) -> None:
+    _check_integers("labels", labels, views, "the class of each item")
     if torch.compiler.is_compiling():  # the words of a refusal are no part of a graph
         return
     given = Choices()

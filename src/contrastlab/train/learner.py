@@ -130,7 +130,7 @@ class Learner(nn.Module):
         for i, direction in enumerate(directions):
             # float32 whatever the precision of the encoder: at τ = 0.01 a bfloat16 logit is off by half a nat
             with torch.autocast(direction.query.device.type, enabled=False):
-                context = Context(step, total, i, self.network.objective_module)
+                context = Context(step, total, i, self.network.objective_module, indices)
                 rows, size = self._rows(direction, draws, context)
                 if objective.couples_queries:
                     rows = collectives.gather_with_gradient(rows)
@@ -173,7 +173,8 @@ class Learner(nn.Module):
             draws.generator.set_state(state)  # each chunk draws for the whole batch and keeps its own rows
             own_draws = replace(draws, first=draws.first + start, rows=draws.rows or batch)
             scores = self._scores(direction.rows(start, start + size), own_draws, context)
-            return objective(scores, context), scores.size
+            items = None if context.items is None else context.items[start : start + size]
+            return objective(scores, replace(context, items=items)), scores.size
 
         chunks = [checkpoint(chunk, start, use_reentrant=False) for start in range(0, batch, size)]
         _, negatives = chunks[0]
