@@ -1,4 +1,4 @@
-"""SogCLR against loops in float64: batches of any size give the gradient of the whole set, and its averages are kept."""
+"""SogCLR against loops in float64: batches of any size give the gradient of the whole set; averages are kept."""
 
 import math
 from dataclasses import replace

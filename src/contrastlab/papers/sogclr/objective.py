@@ -92,7 +92,7 @@ class SogCLR(Objective):
         return torch.where(has_negatives, losses, 0.0)
 
     def _average(self, mean: Tensor, context: Context) -> Tensor:
-        """u of each query ``[B]``, float64."""
+        """The average u of each query, float64 ``[B]``."""
         if context.module is None:
             return mean
         if context.items is None:
