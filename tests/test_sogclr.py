@@ -156,6 +156,10 @@ def test_the_loss_of_two_views_takes_the_numbers_of_the_items() -> None:
         from_views(z1, z2, SogCLR(), module=averages)
     with pytest.raises(ArgumentError, match=r"^items=\(3,\): accepted is None, or integers of shape \[4\], the number"):
         from_views(z1, z2, SogCLR(), module=averages, items=items[:3])
+    with pytest.raises(ArgumentError, match=r"^items=\(0, 10\): accepted is numbers from 0 to 9"):
+        from_views(z1, z2, SogCLR(), module=averages, items=torch.tensor([0, 1, 2, 10]))
+    with pytest.raises(ArgumentError, match="^module=.*: accepted is None, or a Averages with SogCLR"):
+        from_views(z1, z2, SogCLR(), module=torch.nn.Linear(2, 2), items=items)
 
 
 def test_the_learner_hands_over_the_items_of_each_direction() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from contrastlab.objectives import ALONE, Context, Objective, Scores, row_logsumexp
 from contrastlab.scores import choices
 from contrastlab.scores.choices import Choices, Need, Setup
-from contrastlab.support import collectives
+from contrastlab.support import collectives, host
 from contrastlab.support.errors import check, is_number, reject
 
 
@@ -35,7 +35,7 @@ class Averages(nn.Module):
         An item begins at its first mean. Means of one item are averaged first, those of all processes together. A mean
         of 0 is that of no key, and moves nothing.
         """
-        items, means = items.detach(), means.detach()
+        items = self._checked(items)
         numbers, fresh = collectives.gather(items), collectives.gather(means)
         values = self.values[direction]
         total = torch.zeros_like(values).index_add_(0, numbers, fresh)
@@ -45,6 +45,14 @@ class Averages(nn.Module):
         after = torch.where(before.isnan(), mean, before + rate * (mean - before))
         values[numbers] = torch.where(mean.isnan(), before, after)
         return values[items]
+
+    def _checked(self, items: Tensor) -> Tensor:
+        """Numbers of items as int64; those out of range are refused where the host can see them without waiting."""
+        count = self.values.shape[1]
+        if host.holds(items.device):
+            lowest, highest = int(items.min()), int(items.max())
+            check(lowest >= 0 and highest < count, "items", (lowest, highest), f"numbers from 0 to {count - 1}")
+        return items.long()
 
 
 @dataclass(frozen=True)
@@ -89,16 +97,17 @@ class SogCLR(Objective):
         weight = (mean / average).to(log_mean.dtype)
         gradient = weight * (log_mean - log_mean.detach())  # its value is 0, its slope that of the mean over u
         losses = average.log().to(log_mean.dtype) + gradient - scores.own
-        return torch.where(has_negatives, losses, 0.0)
+        return scores.zero_without_negatives(losses)
 
     def _average(self, mean: Tensor, context: Context) -> Tensor:
         """The average u of each query, float64 ``[B]``."""
-        if context.module is None:
+        averages = context.require(Averages, "SogCLR")
+        if averages is None:
             return mean
         if context.items is None:
             raise reject("items", None, "the numbers of the queries' items, integers [B], with SogCLR and a module")
-        averages: Tensor = context.module(context.items, mean, self.rate, context.direction)
-        return averages
+        moved: Tensor = averages(context.items, mean, self.rate, context.direction)
+        return moved
 
     @property
     def latex(self) -> str:
