@@ -54,6 +54,32 @@ def own(folder: Path, content: dict) -> Path:
     return folder
 
 
+LAYOUTS = {
+    "coco": ("annotations/instances_{}2017.json", "{}2017", ("train", "val")),
+    "years": ("annotations/instances_{}2017.json", "images/{}2017", ("train", "val")),
+    "roboflow": ("{}/_annotations.coco.json", "{}", ("train", "valid")),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_of_coco_itself_and_of_roboflow_are_read(layout: str, tmp_path) -> None:
+    annotations, pictures, parts = LAYOUTS[layout]
+    for part in parts:
+        path = tmp_path / annotations.format(part)
+        path.parent.mkdir(exist_ok=True)
+        for image in raw()["images"]:
+            picture(tmp_path / pictures.format(part) / image["file_name"])
+        path.write_text(json.dumps(raw()))
+    if layout == "years":
+        (tmp_path / "annotations/instances_train2014.json").write_text("{}")
+        (tmp_path / "annotations/captions_train2017.json").write_text("{}")
+    splits = data.load(f"annotated:{tmp_path}")
+    assert splits.train.folder == tmp_path / pictures.format(parts[0])
+    assert splits.test.folder == tmp_path / pictures.format(parts[1])
+    assert splits.train.annotations.plain() == splits.test.annotations.plain()
+    assert splits.test[1].shape[0] == 3
+
+
 def test_coco_s_form_is_read_with_holes_in_the_ids_and_written_as_it_was(tmp_path) -> None:
     part = data.load(f"annotated:{own(tmp_path, raw())}").train
     assert part.classes == ("b", "c", "z")

@@ -51,6 +51,56 @@ def test_sgd_stays_what_it_was_and_no_new_field_shows_in_a_hash() -> None:
     assert Settings(optimiser={"name": "adamw"}).identity() == {"optimiser": {"name": "adamw"}}
 
 
+def lars_by_hand(start: float, gradients: list[float], lr: float, decay: float, trust: float, mass: float) -> float:
+    """One weight (You et al. 2017): the decayed gradient, scaled to a share of the weight, then momentum."""
+    weight, speed = start, 0.0
+    for gradient in gradients:
+        local = trust * abs(weight) / (abs(gradient) + decay * abs(weight) + 1e-8)
+        speed = mass * speed + local * (gradient + decay * weight)
+        weight -= lr * speed
+    return weight
+
+
+def test_lars_is_the_published_rule_and_takes_plain_steps_where_nothing_is_decayed() -> None:
+    pytest.importorskip("timm")
+    about = {"name": "lars", "trust": 0.05, "decay": "matrices"}
+    settings = Settings(lr=0.5, momentum=0.8, weight_decay=0.3, optimiser=about)
+    matrix, bias = nn.Parameter(torch.tensor([[2.0]])), nn.Parameter(torch.tensor([2.0]))
+    steps = optimiser(settings, [matrix, bias], fused=True)
+    gradients = [1.0, -0.2, 0.7]
+    plain, speed = 2.0, 0.0
+    for gradient in gradients:
+        matrix.grad, bias.grad = torch.tensor([[gradient]]), torch.tensor([gradient])
+        steps.step()
+        speed = 0.8 * speed + gradient
+        plain -= 0.5 * speed
+    assert matrix.item() == pytest.approx(lars_by_hand(2.0, gradients, 0.5, 0.3, 0.05, 0.8), rel=1e-5)
+    assert bias.item() == pytest.approx(plain, rel=1e-5)
+
+
+def test_matrices_alone_are_decayed_where_that_is_asked_for() -> None:
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 2))
+    made = optimiser(Settings(weight_decay=0.3, optimiser={"decay": "matrices"}), network.parameters())
+    decayed, others = made.param_groups
+    assert [each.dim() for each in decayed["params"]] == [4, 2]
+    assert [each.dim() for each in others["params"]] == [1, 1, 1, 1]
+    assert (decayed["weight_decay"], others["weight_decay"]) == (0.3, 0)
+    (alone,) = optimiser(Settings(weight_decay=0.3), network.parameters()).param_groups
+    assert len(alone["params"]) == 6
+
+
+def test_a_run_with_lars_resumes_to_the_same_bits(pictures, tiny, tmp_path) -> None:
+    pytest.importorskip("timm")
+    settings = tiny.override(optimiser={"name": "lars", "decay": "matrices"}, lr=1.0, epochs=2)
+    recipe, images = methods.get("fmicl/simclr"), pictures(48)
+    quiet = {"seed": 3, "log": lambda line: None}
+    whole = pretrain(recipe, settings, images, **quiet)
+    pieces, _ = resumed(lambda: pretrain(recipe, settings, images, folder=tmp_path, max_minutes=0, **quiet))
+    assert equal(whole.encoders, pieces.encoders)
+    plain = pretrain(recipe, settings.override(optimiser={"name": "sgd"}), images, **quiet)
+    assert not equal(whole.encoders, plain.encoders)
+
+
 @pytest.mark.parametrize("warm", [0, 2])
 def test_the_linear_schedule_is_that_of_transformers(warm) -> None:
     settings = Settings(schedule="linear", epochs=6, warmup_epochs=warm, lr=0.5)

@@ -198,6 +198,22 @@ def test_stereo_is_averaged_and_other_rates_are_resampled() -> None:
 
 
 @pytest.mark.skipif(find_spec("soundfile") is None, reason="the extra speech is not installed")
+def test_mp3_is_read_with_the_extra_and_counts_among_a_user_s_sounds(tmp_path) -> None:
+    import soundfile
+
+    for name in ("one/a", "one/b", "two/a", "two/b"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        soundfile.write(tmp_path / f"{name}.mp3", tone(16000), 16000, format="MP3")
+    read = read_wave(tmp_path / "one/a.mp3", 16000) / 32768
+    original = tone(16000)
+    middle = slice(400, 1200)  # what stands before it depends on the decoder
+    power = np.abs(np.fft.rfft(read[middle]))
+    assert int(power.argmax()) == int(np.abs(np.fft.rfft(original[middle])).argmax())
+    assert np.std(read[middle]) == pytest.approx(np.std(original[middle]), rel=0.05)
+    assert len(data.load(f"waves:{tmp_path}").pretrain) == 2
+
+
+@pytest.mark.skipif(find_spec("soundfile") is None, reason="the extra speech is not installed")
 def test_flac_is_read_with_the_extra_alone(tmp_path, monkeypatch) -> None:
     import soundfile
 
@@ -226,7 +242,7 @@ def test_a_users_own_sounds(tmp_path, deny) -> None:
     beside = data.load(f"waves:{tmp_path}")
     assert (len(beside.pretrain), len(beside.train), len(beside.test)) == (9, 8, 2)  # without a class, as of pictures
     (tmp_path / "none").mkdir()
-    nothing = r"no sound under .*none \(looked for .flac .ogg .wav\)"
+    nothing = r"no sound under .*none \(looked for .flac .mp3 .ogg .wav\)"
     for path, words in (("none", nothing), ("nowhere", "is not a folder")):
         with pytest.raises(MissingDataError, match=words):
             data.load(f"waves:{tmp_path / path}")

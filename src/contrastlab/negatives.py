@@ -122,6 +122,30 @@ class Every(Negatives):
 
 
 @dataclass(frozen=True)
+class OtherLabel(Negatives):
+    """All keys but those with the query's label, which are known to be no negatives: doubles, or its class.
+
+    A label below 0 is not known, and spares no key.
+    """
+
+    reads_labels = True
+    latex = r"\mathcal N=\{k:\text{another label than }+\}"
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        reason = f"{self!r} reads the classes of the keys, which a batch has; given: keys={given.keys!r}"
+        yield Need(choices.LABELLED, reason)
+
+    def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
+        labels, own = candidates.labels, candidates.own
+        if labels is None or own is None:
+            raise reject("labels", None, "the classes of the keys, and which key is of the query's own item")
+        spared = (labels[:, 0] == labels[own]) & (labels[own] >= 0)
+        excluded = candidates.excluded("excluded")
+        assert excluded is not None  # the own key is one
+        return Chosen(None, spared.scatter(1, excluded, True))
+
+
+@dataclass(frozen=True)
 class Uniform(Negatives):
     """``k`` keys drawn uniformly with replacement for each query (IR, CMC); ``own``: see the module."""
 

@@ -691,6 +691,7 @@ def from_views(
     module: nn.Module | None = None,
     labels: Tensor | None = None,
     items: Tensor | None = None,
+    spared: Tensor | None = None,
 ) -> Tensor:
     """The loss of two views of the same items, as in SimCLR: a scalar, in nats with the default, :class:`InfoNCE`.
 
@@ -705,6 +706,8 @@ def from_views(
 
     ``items`` are integers ``[B]``, the numbers of the items in your data set, for an objective whose module keeps
     something of each, such as ``contrastlab.papers.sogclr.objective.SogCLR``.
+
+    ``spared`` are booleans ``[B, B]``, true where two items are no negatives of each other, such as doubles.
 
     An objective that reads embeddings in place of scores, such as Barlow Twins, gets them as they come, of any length,
     and once: ``z1`` are the queries. The temperature then has no part in the loss.
@@ -723,11 +726,13 @@ def from_views(
         _check_labels(labels, z1, objective)
     if items is not None:
         _check_integers("items", items, z1, "the number of each item")
+    if spared is not None:
+        _check_spared(spared, z1, objective)
     with without_autocast(z1.device):
         if objective.reads_embeddings:
             scores = _pairs_of_views(z1, z2)
         else:
-            scores = _scores_of_views(z1, z2, temperature, labels)
+            scores = _scores_of_views(z1, z2, temperature, labels, spared)
         if items is not None:
             items = items.repeat(len(scores.own) // len(items))
         return objective.reduce(objective(scores, Context(module=module, items=items)))
@@ -851,6 +856,16 @@ def _check_labels(labels: Tensor, views: Tensor, objective: Objective) -> None:
             raise reject("labels", describe(labels), f"None here: {need.reason}")
 
 
+def _check_spared(spared: object, views: Tensor, objective: Objective) -> None:
+    accepted = f"None, or booleans of shape [{len(views)}, {len(views)}]"
+    if not isinstance(spared, Tensor) or spared.dtype != torch.bool:
+        raise reject("spared", describe(spared), accepted)
+    if spared.shape != (len(views), len(views)):
+        raise reject("spared", tuple(spared.shape), accepted)
+    check_same("device", spared=spared, views=views)
+    check(not objective.reads_embeddings, "spared", describe(spared), f"None with {objective!r}, without negatives")
+
+
 def _unit(rows: Tensor) -> Tensor:
     """Rows divided by their length, float64 as they come or else float32."""
     return unit_rows(_full(rows))
@@ -867,7 +882,9 @@ def _pairs_of_views(z1: Tensor, z2: Tensor) -> Scores:
     return Scores(own, own.new_empty(len(own), 0), embeddings=embeddings)
 
 
-def _scores_of_views(z1: Tensor, z2: Tensor, temperature: float, labels: Tensor | None) -> Scores:
+def _scores_of_views(
+    z1: Tensor, z2: Tensor, temperature: float, labels: Tensor | None, spared: Tensor | None
+) -> Scores:
     """All ``[2B, 2B]`` scores, with the query itself and its positive masked among the negatives.
 
     With labels, those of the same class once more, as further positives.
@@ -878,6 +895,8 @@ def _scores_of_views(z1: Tensor, z2: Tensor, temperature: float, labels: Tensor 
     own = torch.cat([logits.diagonal(batch), logits.diagonal(-batch)])
     row = torch.arange(count, device=z.device)
     no_negative = (row[:, None] - row) % batch == 0
+    if spared is not None:
+        no_negative = no_negative | spared.repeat(2, 2)
     negatives = logits.masked_fill(no_negative, ABSENT)
     neighbours = None
     if labels is not None:

@@ -86,11 +86,16 @@ class ActionRecognition(_Sgd):
 
 
 class Optimiser(FrozenModel):
-    """Which optimiser takes the steps; learning rate, weight decay and schedule are those of :class:`Settings`."""
+    """Which optimiser takes the steps; learning rate, weight decay and schedule are those of :class:`Settings`.
 
-    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    ``lars`` is timm's (You et al. 2017), for large batches, with the momentum of the settings.
+    """
+
+    name: Literal["sgd", "adam", "adamw", "lars"] = "sgd"
     betas: tuple[float, float] = Field((0.9, 0.999), description="of Adam's two averages")
-    eps: float = Field(1e-8, gt=0, description="of Adam")
+    eps: float = Field(1e-8, gt=0, description="of Adam and LARS")
+    trust: float = Field(1e-3, gt=0, description="of LARS: length of a step as a share of the weights', at a rate of 1")
+    decay: Literal["all", "matrices"] = Field("all", description="matrices: no decay, nor LARS, of biases and norms")
 
 
 class Detector(FrozenModel):

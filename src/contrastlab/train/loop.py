@@ -214,7 +214,7 @@ class _Loop:
         self.augmentation = modality(data.images).augmentation(self.settings)
         self.learner = learner.to(self.device)
         set_memory_format(learner, channels_last=speed.channels_last)
-        self.fused = speed.fused and self.device.type in ("cpu", "cuda")
+        self.fused = speed.fused and self.device.type in ("cpu", "cuda") and self.settings.optimiser.name != "lars"
         self.optimiser = optimiser(self.settings, learner.network.parameters(), fused=self.fused)
         network = self._network()
         self.has_dropout = any(isinstance(m, nn.Dropout) and m.p > 0 for m in network.modules())

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from contrastlab.settings import Settings
+from contrastlab.support.errors import import_extra
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -52,18 +53,25 @@ def _cpu_has_bf16() -> bool:
 
 
 def optimiser(settings: Settings, parameters: Iterable[nn.Parameter], *, fused: bool = False) -> torch.optim.Optimizer:
-    """SGD with momentum, Adam (weight decay added to the gradient) or AdamW (weights decayed apart from it).
+    """SGD with momentum, Adam (weight decay added to the gradient), AdamW (weights decayed apart from it) or LARS.
 
     Parameters without gradient, such as a fixed patch projection, are left out; those without dimensions, such as a
-    learnt temperature, are in a group of their own without weight decay. ``fused`` takes a step in one kernel.
+    learnt temperature, are in a group of their own without weight decay. With ``decay = "matrices"`` biases and the
+    weights of norms, which have one dimension, are in that group, too; LARS takes plain steps there. ``fused`` takes a
+    step in one kernel, which LARS has not.
     """
-    every = [parameter for parameter in parameters if parameter.requires_grad]
-    trained: list[Any] = [{"params": [parameter for parameter in every if parameter.dim()]}]
-    scalars = [parameter for parameter in every if not parameter.dim()]
-    if scalars:
-        trained.append({"params": scalars, "weight_decay": 0.0})
     own = settings.optimiser
-    options: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay, "fused": fused}
+    least = 2 if own.decay == "matrices" else 1
+    every = [parameter for parameter in parameters if parameter.requires_grad]
+    trained: list[Any] = [{"params": [parameter for parameter in every if parameter.dim() >= least]}]
+    undecayed = [parameter for parameter in every if parameter.dim() < least]
+    if undecayed:
+        trained.append({"params": undecayed, "weight_decay": 0.0})
+    options: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}
+    if own.name == "lars":
+        lars: Any = import_extra("timm.optim", "vit").Lars
+        return lars(trained, momentum=settings.momentum, trust_coeff=own.trust, eps=own.eps, **options)
+    options["fused"] = fused
     if own.name == "sgd":
         return torch.optim.SGD(trained, momentum=settings.momentum, **options)
     kind = torch.optim.AdamW if own.name == "adamw" else torch.optim.Adam

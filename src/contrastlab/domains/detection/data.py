@@ -302,12 +302,18 @@ def _widened(low: float, high: float, side: int) -> tuple[float, float]:
 # A user's own ---------------------------------------------------------------------------------------------------------
 
 
+_FORMS = ("{}.json", "annotations/{}.json", "annotations/instances_{}*.json", "{}/_annotations.coco.json")
+"""Where the annotations of a part may lie below a user's folder: plain, as COCO packs them, as Roboflow does."""
+
+
 def load_own(name: str, location: str) -> Splits:
     """Splits of ``annotated:<path>``, a folder in COCO's, LVIS's or VOC's form; what lies there decides.
 
-    COCO's and LVIS's form: ``train.json`` and ``test.json`` (or ``val.json``), there or in ``annotations``; pictures in
-    a folder called like the part, in ``images``, or beside the JSON. VOC's form: ``Annotations``, ``JPEGImages``, and
-    in ``ImageSets/Main`` the lists ``trainval.txt`` or ``train.txt``, and ``test.txt`` or ``val.txt``.
+    COCO's and LVIS's form: ``train.json`` and ``test.json`` (or ``val.json``, ``valid.json``), there or in
+    ``annotations``, where they may be called as COCO's own are, ``instances_train2017.json``, the last of several
+    years; or a file ``_annotations.coco.json`` in the folder of each part, as Roboflow writes them. Pictures lie in a
+    folder called like the part, in ``images``, or beside the JSON. VOC's form: ``Annotations``, ``JPEGImages``, and in
+    ``ImageSets/Main`` the lists ``trainval.txt`` or ``train.txt``, and ``test.txt`` or ``val.txt``.
     """
     folder = limits.own_path(name, location)
     lists = folder / "ImageSets" / "Main"
@@ -315,8 +321,8 @@ def load_own(name: str, location: str) -> Splits:
         train = _own_voc_part(folder, lists, ("trainval", "train"))
         test = _own_voc_part(folder, lists, ("test", "val"))
         return _splits(name, "the user's own, in PASCAL VOC's form", train, test)
-    train = _own_coco_part(folder, lists, ["train.json"])
-    test = _own_coco_part(folder, lists, ["test.json", "val.json"])
+    train = _own_coco_part(folder, lists, ("train",))
+    test = _own_coco_part(folder, lists, ("test", "val", "valid"))
     return _splits(name, "the user's own, in COCO's form", train, test)
 
 
@@ -327,18 +333,18 @@ def _own_voc_part(folder: Path, lists: Path, names: tuple[str, str]) -> _Part:
     return coco.read_voc(folder, name, rule="voc12"), folder
 
 
-def _own_coco_part(folder: Path, lists: Path, file_names: list[str]) -> _Part:
-    """The part of the first JSON file that exists, and the folder where its first picture lies."""
-    places = []
-    for file_name in file_names:
-        places += [folder / file_name, folder / "annotations" / file_name]
-    present = [place for place in places if place.exists()]
+def _own_coco_part(folder: Path, lists: Path, names: Sequence[str]) -> _Part:
+    """The part whose annotations are the first that exist, and the folder where its first picture lies."""
+    patterns = [form.format(name) for name in names for form in _FORMS]
+    present = [path for pattern in patterns for path in sorted(folder.glob(pattern), reverse=True)]
     if not present:
-        wanted = " or ".join(map(str, places))
+        wanted = " or ".join(str(folder / pattern) for pattern in patterns)
         raise MissingDataError(f"{folder} is no set of annotated pictures: neither {wanted} nor {lists} exists")
     path = present[0]
     annotations = coco.read_coco(path)
-    picture_folders = [base for base in (folder / path.stem, folder / "images", folder) if base.is_dir()]
+    part = path.stem.removeprefix("instances_")
+    every = (folder / part, folder / "images" / part, folder / "images", path.parent, folder)
+    picture_folders = [base for base in every if base.is_dir()]
     for picture_folder in picture_folders:
         if (picture_folder / _first_file(annotations)).exists():
             return annotations, picture_folder

@@ -24,15 +24,15 @@ from contrastlab.support.errors import CorruptFileError, MissingDataError, TooLa
 RATE = 16_000  #: samples a second of the published sets
 #: samples of a published utterance, 9.4 s: as in alextamkin/viewmaker (d9a7d4b), whose authors are Ring's
 LENGTH = 150_526
-SUFFIXES = frozenset({".wav", ".flac", ".ogg"})  #: in lower case
+SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".mp3"})  #: in lower case
 
 
 def read_wave(source: Path | bytes, rate: int, where: str = "") -> NDArray[np.int16]:
     """One sound, a file or its content, its channels averaged, at ``rate`` samples a second: int16 ``[T]``.
 
-    Uncompressed wav of 8, 16, 24 or 32 bits is read by Python itself, all else (FLAC, Ogg) by ``soundfile``, which an
-    extra installs. A sound with too many samples (:mod:`contrastlab.pictures.limits`) is a ``TooLargeError`` before it
-    is decoded, one that cannot be read or has none a ``CorruptFileError``.
+    Uncompressed wav of 8, 16, 24 or 32 bits is read by Python itself, all else (FLAC, Ogg, MP3) by ``soundfile``, which
+    an extra installs. A sound with too many samples (:mod:`contrastlab.pictures.limits`) is a ``TooLargeError`` before
+    it is decoded, one that cannot be read or has none a ``CorruptFileError``.
     """
     where = where or str(source)
     if isinstance(source, Path):
