@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from pathlib import Path
 from typing import Any, Literal
 
 import contrastlab.support.lab  # noqa: F401
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from contrastlab.support import files
 from contrastlab.support.errors import ArgumentError, reject, unknown
 
 Precision = Literal["32-true", "bf16-mixed", "auto"]
@@ -180,6 +182,22 @@ class Start(FrozenModel):
     epochs: int = Field(ge=1)
 
 
+class Weights(FrozenModel):
+    """A file of weights that the backbones of pictures begin with: timm's, torchvision's or another trainer's.
+
+    Its content decides a run, and not where it lies. Its first 16 digits of SHA-256 are taken when they are not given.
+    """
+
+    file: str
+    sha256: str = ""
+
+    @model_validator(mode="after")
+    def _with_content(self) -> Weights:
+        if not self.sha256:
+            vars(self)["sha256"] = files.content_hash(Path(self.file))
+        return self
+
+
 class Settings(FrozenModel):
     """Protocol of one run."""
 
@@ -199,6 +217,7 @@ class Settings(FrozenModel):
     text: Text = Text()
     speech: Speech = Speech()
     start: Start | None = Field(None, description="another run of the same seed to start from; None: none")
+    weights: Weights | None = Field(None, description="a file of weights to start from; None: none")
     # optimiser
     optimiser: Optimiser = Optimiser()
     epochs: int = Field(300, ge=1)
@@ -259,6 +278,8 @@ class Settings(FrozenModel):
         changes; how encoders are scored does not decide them.
         """
         changed = self.model_dump(mode="json", exclude_defaults=True)
+        if self.weights is not None:
+            changed["weights"] = self.weights.sha256
         if not trained:
             return {name: value for name, value in changed.items() if name in _UNTRAINED}
         left_out = _NOT_TRAINING
@@ -280,4 +301,16 @@ _NOT_TRAINING = {
     "keypoints",
     "overrides",
 }
-_UNTRAINED = {"image_size", "augmentation", "arch", "arch_options", "stem", "head", "dim", "width", "text", "speech"}
+_UNTRAINED = {
+    "image_size",
+    "augmentation",
+    "arch",
+    "arch_options",
+    "stem",
+    "head",
+    "dim",
+    "width",
+    "text",
+    "speech",
+    "weights",
+}

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from importlib import metadata
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +19,8 @@ from torch import Tensor
 
 from contrastlab.pictures import operations
 from contrastlab.support import errors, host
+from contrastlab.support.seeds import fixed
+from contrastlab.support.tensors import describe
 from contrastlab.views.colour import check_images, standardise
 from contrastlab.views.images import PUZZLE_SCALE
 
@@ -373,14 +376,70 @@ AUGMENTATIONS: Mapping[str, Fields | Callable[[int], Fields]] = MappingProxyType
 
 
 def augmentation(name: str, size: int) -> Augmentation:
-    """The augmentation ``name`` of :data:`AUGMENTATIONS` for views of ``size`` pixels.
+    """The augmentation ``name`` of :data:`AUGMENTATIONS` or of :func:`register`, for views of ``size`` pixels.
 
     At test time the shorter side becomes 256 for 224 pixels, and so on; CIFAR's 32 and STL's 96 keep their size.
     """
-    errors.check_name("augmentation", name, AUGMENTATIONS)
+    keeps_size = size < 64 or size == 96
+    resize = size if keeps_size else round(size * 8 / 7)
+    if name not in AUGMENTATIONS:
+        function = _own_maker(name)(size)
+        return OwnAugmentation(name, size, (1.0, 1.0), (1.0, 1.0), resize=resize, function=function)
     fields = AUGMENTATIONS[name]
     if callable(fields):
         fields = fields(size)
-    keeps_size = size < 64 or size == 96
-    resize = size if keeps_size else round(size * 8 / 7)
     return Augmentation(name, size, **{"resize": resize, **fields})
+
+
+# One's own ------------------------------------------------------------------------------------------------------------
+
+Function = Callable[[Tensor], Tensor]
+_GROUP = "contrastlab.augmentations"
+_OWN: dict[str, Callable[[int], Function]] = {}
+
+
+def register(name: str, make: Callable[[int], Function]) -> None:
+    """Make an augmentation of your own known as ``name``, in this process.
+
+    ``make(size)`` gives a function, or a pipeline of ``torchvision.transforms.v2``, from a picture to a random view of
+    it: uint8 ``[C, H, W]`` to floats ``[C, size, size]`` in [0, 1], which are normalised afterwards. It draws from
+    PyTorch's global generator, whose seed is counted as all seeds of a run are. Of pictures that are streamed it sees
+    the middle square, resized to ``size``. Probes see the plain view, without it.
+
+    Settings choose it by ``augmentation``. Its name is hashed; its code is not, so changed code needs another name. The
+    entry points ``contrastlab.augmentations`` of a package are known to every process.
+    """
+    if not isinstance(name, str) or "/" not in name.strip("/"):
+        raise errors.reject("name", name, "a name of your own such as 'mine/crops'")
+    _OWN[name] = make
+
+
+def _own_maker(name: str) -> Callable[[int], Function]:
+    """What was registered by that name, here or by a package."""
+    for point in metadata.entry_points(group=_GROUP, name=name):
+        _OWN.setdefault(name, point.load())
+    errors.check_name("augmentation", name, (*AUGMENTATIONS, *_OWN))
+    return _OWN[name]
+
+
+@dataclass(frozen=True)
+class OwnAugmentation(Augmentation):
+    """Views by a function of one's own, one picture after the other; a GPU is waited for once a view."""
+
+    _: KW_ONLY
+    function: Function
+
+    def random(self, images: Tensor, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
+        """What the function gives of each image, float32 ``[B, C, size, size]``."""
+        if images.dim() == 5:
+            images = images[:, view]
+        check_images(images, floating=False)
+        seed = int(torch.randint(2**31, (), generator=rng, device=images.device))
+        with fixed(seed, images.device):
+            views = [self.function(image) for image in images]
+        expected = (images.shape[1], self.size, self.size)
+        for made in views:
+            shape = tuple(getattr(made, "shape", ()))
+            fits = isinstance(made, Tensor) and made.is_floating_point() and shape == expected
+            errors.check(fits, self.name, describe(made), f"a function that gives floats of shape {list(expected)}")
+        return torch.stack(views).float()

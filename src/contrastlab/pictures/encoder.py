@@ -7,9 +7,10 @@ linear layers as PyTorch's default.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -21,7 +22,8 @@ from torchvision.models import ResNet
 from contrastlab.keys.batch import normed_layers
 from contrastlab.pictures import foreign_networks as foreign
 from contrastlab.pictures.networks import ARCHITECTURES, Decoder, Stem
-from contrastlab.support import errors
+from contrastlab.settings import Weights
+from contrastlab.support import errors, files
 from contrastlab.views import Views
 
 Head = Literal["linear", "mlp", "mlp3", "moco_v3", "none"]
@@ -222,6 +224,19 @@ def _feature_dim(arch: str, backbone: Any) -> int:
     if not isinstance(backbone, nn.Module) or not isinstance(feature_dim, int):
         raise errors.reject("arch", arch, "one that makes a torch.nn.Module with a number of features num_features")
     return feature_dim
+
+
+def begin_with(encoders: Iterable[nn.Module], weights: Weights, arch: str) -> None:
+    """Give the backbones of pictures the weights of a file, whose content has to be what the settings speak of."""
+    path = Path(weights.file)
+    content = files.content_hash(path)
+    if content != weights.sha256:
+        reason = f"its SHA-256 begins with {content}; the settings speak of {weights.sha256}"
+        raise errors.CorruptFileError(f"{path} is another file: {reason}")
+    backbones = [encoder.backbone for encoder in encoders if isinstance(encoder, Encoder)]
+    errors.check(backbones, "weights.file", weights.file, "None where no encoder is one of pictures")
+    for backbone in backbones:
+        foreign.fill(backbone, path, arch)
 
 
 def build_for(views: Views, image_channels: int, *, arch: str, **options: Any) -> nn.ModuleList:

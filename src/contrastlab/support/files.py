@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from contrastlab.support.checksums import ALTERED, CHECKSUM, checksum, verified, with_checksum
-from contrastlab.support.errors import CorruptFileError, StorageError, unreadable
+from contrastlab.support.errors import CorruptFileError, MissingDataError, StorageError, unreadable
 
 if TYPE_CHECKING:  # records are read without torch
     import torch
@@ -38,6 +38,20 @@ def check_regular(path: Path) -> None:
     """Refuse a pipe, a device and what else is there and neither file nor folder: to read it might never end."""
     if not (path.is_file() or path.is_dir()) and path.exists():
         raise CorruptFileError(f"{path} is no regular file; put a file in its place, or remove it")
+
+
+def content_hash(path: Path) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of a file's content."""
+    check_regular(path)
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except FileNotFoundError as error:
+        raise MissingDataError(f"{path} does not exist: accepted is a file") from error
+    except IsADirectoryError as error:
+        raise CorruptFileError(f"{path} is a folder: accepted is a file") from error
+    except PermissionError as error:
+        raise unreadable(str(path), error) from error
 
 
 def make_folder(path: Path) -> Path:

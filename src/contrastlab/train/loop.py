@@ -23,7 +23,7 @@ from contrastlab import keys
 from contrastlab.negatives import BatchRandom
 from contrastlab.pictures import representations
 from contrastlab.pictures.domain import modality
-from contrastlab.pictures.encoder import set_memory_format
+from contrastlab.pictures.encoder import begin_with, set_memory_format
 from contrastlab.pictures.items import ItemSet
 from contrastlab.pictures.loading import WORKERS, Crops, batches, decoders, subset_order
 from contrastlab.pictures.representations import own_class_share
@@ -124,6 +124,8 @@ def pretrain(
         encoders = modality(images).encoders(recipe.views, images, settings)
     if start is not None:
         encoders.load_state_dict(start.state_dict())
+    elif settings.weights is not None:
+        begin_with(encoders, settings.weights, settings.arch)
     learner = Learner(recipe, settings, images=len(order), classes=len(images.classes), seed=seed, encoders=encoders)
     if recipe.keys is None:
         return Trained(learner.network.encoders.eval().to(fabric.device))
