@@ -1,13 +1,14 @@
 """A user's own folder: one rule, for pictures and sounds, tells parts from classes and counts what is left out."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from bad_files import picture, wav
 from contrastlab import data
-from contrastlab.pictures.sets import AVIF
-from contrastlab.support.errors import MissingDataError, UnknownNameError
+from contrastlab.pictures.sets import AVIF, StreamedImages
+from contrastlab.support.errors import ArgumentError, MissingDataError, UnknownNameError
 from made_runs import refused
 
 
@@ -80,6 +81,28 @@ def test_a_folder_beside_the_parts_is_left_out_and_told(kind, tmp_path) -> None:
     assert "extra left out, with 2" in splits.note
 
 
+@both
+def test_what_is_in_training_and_test_is_counted(kind, tmp_path) -> None:
+    splits = of_kind(kind, tmp_path, *in_classes("train"), *in_classes("test"))
+    assert "also in training" not in splits.note
+    shutil.copy(next((tmp_path / "train" / "dog").iterdir()), next((tmp_path / "test" / "cat").iterdir()))
+    assert "; 1 of 6 test items are also in training" in data.load(f"{kind}:{tmp_path}").note
+    shutil.rmtree(tmp_path / "test")
+    (tmp_path / "test").symlink_to(tmp_path / "train", target_is_directory=True)
+    assert "; 6 of 6 test items are also in training" in data.load(f"{kind}:{tmp_path}").note
+
+
+def test_a_file_of_a_streamed_set_that_is_in_training_and_test_is_counted(tmp_path) -> None:
+    of_kind("folder", tmp_path, *in_classes("train"), *in_classes("test"))
+    (tmp_path / "train" / "cat" / "0.png").write_bytes(picture(size=(9, 7)))  # of another size: files stay files
+    again = tmp_path / "test" / "dog" / "2.png"
+    again.unlink()
+    again.symlink_to(tmp_path / "train" / "cat" / "0.png")
+    splits = data.load(f"folder:{tmp_path}")
+    assert isinstance(splits.test, StreamedImages)
+    assert "; 1 of 6 test items are also in training" in splits.note
+
+
 def test_what_is_no_picture_is_counted_and_further_endings_are_read(tmp_path) -> None:
     for ending in ("jfif", "jpe", "jpg_large", "JPG", *(["avif"] if AVIF else [])):
         (tmp_path / f"a.{ending}").write_bytes(picture(size=(16, 16), form="AVIF" if ending == "avif" else "JPEG"))
@@ -103,4 +126,8 @@ def test_all_pictures_below_a_folder_are_a_set_without_labels_in_the_order_of_th
     pixels = [names.index(name.removesuffix(".png")) for name in data.pictures_in(tmp_path)]
     assert splits.pretrain.images[:, 0, -1, -1].tolist() == pixels
     assert not splits.labelled
-    refused((lambda: data.load(str(tmp_path)), UnknownNameError, f"folder:{tmp_path}"))
+    refused(
+        (lambda: data.load(str(tmp_path)), UnknownNameError, f"folder:{tmp_path}"),
+        (lambda: data.pictures_in(tmp_path / "loose.png"), ArgumentError, "folder='.*loose.png': accepted is a folder"),
+        (lambda: data.pictures_in(tmp_path / "none"), ArgumentError, "folder='.*none': accepted is a folder"),
+    )

@@ -21,6 +21,7 @@ from contrastlab.support.errors import ArgumentError, MissingDataError, NotAppli
 if TYPE_CHECKING:
     from contrastlab.pictures.loading import Crops
 
+_MOST_COMPARED = 200_000  # items of a user's own set; more files would be too many to ask a file system about
 LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "class")
 """Names of a table's column of labels, the first one there is."""
 
@@ -422,16 +423,39 @@ def split_own(name: str, pool: Any, test: Any, note: str) -> Splits:
     """Splits of a user's own set that may lack labels, or a test part; then a fifth of the set is the test.
 
     Of one class alone nothing is held out: there is nothing to tell apart, and all items are to be learnt from.
+    The note counts test items that are among the training items, too.
     """
     labels = pool.labels[pool.labels >= 0]
     if len(labels) == 0:
         return UnlabelledSplits(name, pool, note)
     if test is not None:
-        return Splits.of(name, pool, test, note)
+        return _with_doubles_counted(Splits.of(name, pool, test, note))
     if len(labels.unique()) == 1:
         only = pool.classes[int(labels[0])]
         note = f"{note}; one class, {only!r}: taken as unlabelled, nothing is held out"
         return UnlabelledSplits(name, pool, note)
     note = f"{note}; stratified 80/20 split"
     splits = Splits.held_out(name, pool, note)
-    return replace(splits, note=f"{note}, {len(splits.test)} of {len(labels)} held out")
+    note = f"{note}, {len(splits.test)} of {len(labels)} held out"
+    return _with_doubles_counted(replace(splits, note=note))
+
+
+def _with_doubles_counted(splits: Splits) -> Splits:
+    """A user's own splits; the note counts what is in training and test: equal items in memory, or one file."""
+    if len(splits.pretrain) + len(splits.test) > _MOST_COMPARED:
+        return splits
+    trained_on = set(_identities(splits.pretrain))
+    doubles = sum(each in trained_on for each in _identities(splits.test))
+    if not doubles:
+        return splits
+    return replace(splits, note=f"{splits.note}; {doubles} of {len(splits.test)} test items are also in training")
+
+
+def _identities(part: Any) -> Iterator[object]:
+    if isinstance(part, Files):
+        for index in range(len(part)):
+            found = part.path(index).stat()
+            yield found.st_dev, found.st_ino
+    else:
+        for item in part.items:
+            yield hash(item.numpy().tobytes())

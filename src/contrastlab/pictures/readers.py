@@ -32,7 +32,7 @@ from contrastlab.pictures.sets import (
     threaded,
     why_unreadable,
 )
-from contrastlab.support.errors import MissingDataError
+from contrastlab.support.errors import MissingDataError, check
 
 SUFFIXES = frozenset(
     {
@@ -169,7 +169,8 @@ def load_pictures(name: str, location: str, skip_unreadable: bool = False) -> Sp
 
 def pictures_in(folder: Path | str) -> tuple[str, ...]:
     """Names of all pictures below a folder, relative to it and sorted; see :data:`SUFFIXES`."""
-    place = Path(folder)
+    place = limits.own_path("folder", folder)
+    check(place.is_dir(), "folder", str(place), "a folder")
     names = [path.relative_to(place).as_posix() for path in limits.files_below(place, SUFFIXES)]
     return tuple(sorted(names))
 
