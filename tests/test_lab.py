@@ -26,23 +26,39 @@ def content(page: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_page_comes_back_as_it_was_and_every_solution_is_folded_below_a_cell_to_work_in(path) -> None:
+def test_a_page_comes_back_as_it_was_and_every_solution_is_a_dropdown_below_a_cell_to_work_in(path) -> None:
     page = read(path)
     shown = pages.shown(page)
     assert content(pages.stored(shown)) == content(page)
     assert not any("jupyter" in cell["metadata"] for cell in pages.stored(shown)["cells"])
+    shown_text = "".join(cell["source"] for cell in shown["cells"] if cell["cell_type"] == "markdown")
+    assert "{cite" not in shown_text
     solutions = 0
     for before, cell in zip(shown["cells"], shown["cells"][1:], strict=False):
         if cell["cell_type"] == "markdown" and "{solution}" in cell["source"]:
             solutions += 1
-            assert cell["metadata"]["jupyter"] == {"source_hidden": True}
-            assert cell["source"].lstrip("`:").startswith("{solution}")
+            assert "jupyter" not in cell["metadata"]  # what is hidden is no dropdown that can be opened
+            first, second, *_ = cell["source"].lstrip("`:").splitlines()
+            assert (first.split()[0], second) == ("{solution}", ":class: dropdown")
             assert (before["cell_type"], before["source"]) == ("code", "")
         if cell["cell_type"] == "code" and pages.FOLDED.intersection(cell["metadata"].get("tags", ())):
             assert cell["metadata"]["jupyter"]["source_hidden"]
+        if cell["cell_type"] == "code" and before["cell_type"] == "markdown" and "{solution}" in before["source"]:
+            assert cell["source"].startswith("# Solution\n")  # all that is seen of it
     assert solutions == path.read_text(encoding="utf-8").count("{solution}")
     ids = [cell["id"] for cell in shown["cells"] if "id" in cell]
     assert len(set(ids)) == len(ids)
+
+
+def test_a_citation_is_a_link_with_names_and_year() -> None:
+    text = "See {cite:t}`smile`, {cite:t}`vince`, {cite:p}`holm` and {cite:t}`czyz`, not {cite:t}`nobody`."
+    page = {"cells": [{"cell_type": "markdown", "metadata": {}, "source": text}]}
+    shown = pages.shown(page)
+    assert shown["cells"][0]["source"] == (
+        "See [Song and Ermon (2020)](references.md#smile), [Wu et al. (2020)](references.md#vince),"
+        " [(Holm 1979)](references.md#holm) and [Czyz et al. (2023)](references.md#czyz), not {cite:t}`nobody`."
+    )
+    assert pages.stored(shown)["cells"][0]["source"] == text
 
 
 @pytest.fixture
