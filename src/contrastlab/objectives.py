@@ -10,6 +10,7 @@ information).
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -42,6 +43,7 @@ from contrastlab.support.tensors import (
     check_same,
     check_unit,
     describe,
+    is_floating,
     is_whole,
     unit_rows,
     without_autocast,
@@ -232,7 +234,7 @@ class Scores:
     neighbours: Tensor | None = None  #: ``[B, P]`` of further positives, likewise
     count: int | None = None  #: negatives K of one query, where that is less than the number of columns
     lift: Tensor | None = None  #: ``[B]`` added to ``own`` in the denominator only (JCL's variance term)
-    highest: float | None = None  #: 1/τ, of a query with itself: similarities are ``logit / highest``
+    highest: float | Tensor | None = None  #: 1/τ, of a query with itself: similarities are ``logit / highest``
     embeddings: Tensor | None = None  #: ``[B, 2, d]`` queries and positives, for an objective that reads them
 
     def __post_init__(self) -> None:
@@ -243,7 +245,7 @@ class Scores:
                 raise reject("lift", tuple(self.lift.shape), f"a tensor of shape [{len(self.own)}]")
         if self.count is not None and not (is_integer(self.count, 0) and self.count <= self.negatives.shape[1]):
             raise reject("count", self.count, f"None, or an integer up to the {self.negatives.shape[1]} columns")
-        if self.highest is not None:
+        if self.highest is not None and not isinstance(self.highest, Tensor):
             check_positive(highest=self.highest)
         shape = None if self.embeddings is None else tuple(self.embeddings.shape)
         if shape is not None and not (len(shape) == 3 and shape[:2] == (len(self.own), 2) and shape[2] > 0):
@@ -265,7 +267,7 @@ class Scores:
         # NaN counts as there: a loss of what is not a number must not be one
         return ~(self.negatives <= ABSENT / 2)
 
-    def require_highest(self, objective: str) -> float:
+    def require_highest(self, objective: str) -> Any:
         """``highest``, for an objective that reads distances from logits."""
         if self.highest is None:
             raise reject("highest", None, f"1/τ with {objective}: the logit of a query with itself")
@@ -687,18 +689,23 @@ def from_views(
     z2: Tensor,
     objective: Objective | None = None,
     *,
-    temperature: float = 0.1,
+    temperature: float | Tensor = 0.1,
     module: nn.Module | None = None,
     labels: Tensor | None = None,
     items: Tensor | None = None,
     spared: Tensor | None = None,
+    gather: bool = False,
 ) -> Tensor:
     """The loss of two views of the same items, as in SimCLR: a scalar, in nats with the default, :class:`InfoNCE`.
 
     Both views ask. The positive of an embedding is the other view of its item, its negatives are both views of all
     other items. Embeddings are ``[B, D]``, one process's, and are divided by their length. The loss is float64 for
     float64 and float32 for any other precision, also inside ``torch.autocast``. ``module`` is what the objective
-    trains, where it trains something: give its parameters to your optimiser.
+    trains, where it trains something: give its parameters to your optimiser. A temperature that is a tensor without
+    dimensions gets a gradient, too; its value is looked at, which waits for a GPU.
+
+    With ``gather`` the keys are those of all processes of ``torch.distributed``, with their gradients. Each process has
+    the loss of its own queries, and data-parallel training takes the mean.
 
     ``labels`` are integers ``[B]``, the classes of the items. Both views of all other items of the class then are
     further positives, and stay among the negatives, as in ``contrastlab.papers.supcon.objective.SupCon``. A negative
@@ -720,8 +727,10 @@ def from_views(
     if z1.dim() != 2 or shapes[0] != shapes[1] or len(z1) < 2 or not z1.shape[1]:
         raise reject("z1 and z2", shapes, "two tensors of one shape [B, D] with B > 1 and D > 0")
     check_same("device", z1=z1, z2=z2)
+    temperature = _checked_temperature(temperature)
     objective = _checked_objective(objective, temperature)
     _check_module(module, objective, z1)
+    _check_gather(gather, spared)
     if labels is not None:
         _check_labels(labels, z1, objective)
     if items is not None:
@@ -732,10 +741,13 @@ def from_views(
         if objective.reads_embeddings:
             scores = _pairs_of_views(z1, z2)
         else:
-            scores = _scores_of_views(z1, z2, temperature, labels, spared)
+            scores = _scores_of_views(z1, z2, temperature, labels, spared, gather)
         if items is not None:
             items = items.repeat(len(scores.own) // len(items))
-        return objective.reduce(objective(scores, Context(module=module, items=items)))
+        rows = objective(scores, Context(module=module, items=items))
+        if gather and objective.couples_queries:
+            rows = collectives.gather_with_gradient(rows)
+        return objective.reduce(rows)
 
 
 def from_queue(
@@ -745,7 +757,7 @@ def from_queue(
     negatives: Negatives | None = None,
     objective: Objective | None = None,
     *,
-    temperature: float = 0.07,
+    temperature: float | Tensor = 0.07,
     generator: torch.Generator | None = None,
     step: int = 0,
     total: int = 1,
@@ -759,7 +771,7 @@ def from_queue(
         queue: ``[N, D]`` unit keys without gradient, such as :class:`~contrastlab.keys.KeyQueue` has in ``rows``.
         negatives: which keys of the queue count, such as ``negatives.Ring(1, 10)``; by default all of them.
         objective: by default :class:`InfoNCE`.
-        temperature: τ.
+        temperature: τ, a number, or a tensor without dimensions, which gets a gradient, too.
         generator: of draws, where ``negatives`` draws, on the device of the queue; else ``torch.manual_seed`` decides.
         step: of a run of ``total`` steps, for regions that shrink.
         total: steps of the run.
@@ -769,6 +781,7 @@ def from_queue(
     Call ``backward`` before the queue is written: the gradient reads its rows.
     """
     _check_queue(queries, positives, queue)
+    temperature = _checked_temperature(temperature)
     objective = _checked_objective(objective, temperature)
     _check_module(module, objective, queries)
     part = _checked_negatives(negatives)
@@ -826,12 +839,34 @@ def _checked_negatives(given: object) -> Negatives:
     return part
 
 
-def _checked_objective(given: object, temperature: float) -> Objective:
+def _checked_temperature(given: Any) -> float | Tensor:
+    """A number of any kind as Python's; a tensor has to be one number."""
+    if isinstance(given, Tensor):
+        accepted = "a positive number, or a floating-point tensor without dimensions"
+        check(is_floating(given) and given.dim() == 0, "temperature", describe(given), accepted)
+        return given
+    is_real = isinstance(given, numbers.Real) and not isinstance(given, bool)
+    number: float = float(given) if is_real else given  # what is no number is refused by the objective
+    return number
+
+
+def _check_gather(gather: bool, spared: Tensor | None) -> None:
+    check_flag("gather", gather)
+    if gather:
+        accepted = "False where torch.distributed has no process group, which a launcher or init_process_group makes"
+        check(collectives.initialised(), "gather", True, accepted)
+        check(spared is None, "gather", True, "False with spared, which knows the pairs of one process")
+
+
+def _checked_objective(given: object, temperature: float | Tensor) -> Objective:
     objective = InfoNCE() if given is None else given
     if not isinstance(objective, Objective):
         shown = describe(objective) if isinstance(objective, type) else objective
         raise reject("objective", shown, "None, or an object such as objectives.InfoNCE()")
-    objective.check(temperature)
+    if not isinstance(temperature, Tensor):
+        objective.check(temperature)
+    elif not torch.compiler.is_compiling():  # the value is no part of a graph
+        objective.check(float(temperature.detach()))
     return objective
 
 
@@ -883,24 +918,31 @@ def _pairs_of_views(z1: Tensor, z2: Tensor) -> Scores:
 
 
 def _scores_of_views(
-    z1: Tensor, z2: Tensor, temperature: float, labels: Tensor | None, spared: Tensor | None
+    z1: Tensor, z2: Tensor, temperature: float | Tensor, labels: Tensor | None, spared: Tensor | None, gather: bool
 ) -> Scores:
-    """All ``[2B, 2B]`` scores, with the query itself and its positive masked among the negatives.
+    """All scores ``[2B, 2N]`` against the N items of all processes, or of this one; masked are query and positive.
 
     With labels, those of the same class once more, as further positives.
     """
     z = _unit(torch.cat([z1, z2]))
-    batch, count = len(z1), len(z)
-    logits = z @ z.T / temperature
-    own = torch.cat([logits.diagonal(batch), logits.diagonal(-batch)])
-    row = torch.arange(count, device=z.device)
-    no_negative = (row[:, None] - row) % batch == 0
+    keys, item = z, torch.arange(len(z1), device=z.device)
+    classes = None if labels is None else labels.long()
+    classes_of_keys = classes
+    if gather:
+        keys = torch.cat([collectives.gather_with_gradient(view) for view in z.chunk(2)])
+        item = collectives.rows_of_this_process(len(z1), z.device)
+        classes_of_keys = None if classes is None else collectives.gather(classes)
+    every = len(keys) // 2
+    row = torch.cat([item, item + every])
+    logits = z @ keys.T / temperature
+    own = logits.gather(1, ((row + every) % len(keys))[:, None])[:, 0]
+    no_negative = (row[:, None] - torch.arange(len(keys), device=z.device)) % every == 0
     if spared is not None:
         no_negative = no_negative | spared.repeat(2, 2)
     negatives = logits.masked_fill(no_negative, ABSENT)
     neighbours = None
-    if labels is not None:
-        classes = labels.repeat(2).long()
-        other_class = (classes[:, None] != classes) | (classes < 0)
+    if classes is not None and classes_of_keys is not None:
+        of_query = classes.repeat(2)[:, None]
+        other_class = (of_query != classes_of_keys.repeat(2)) | (of_query < 0)
         neighbours = negatives.masked_fill(other_class, ABSENT)
-    return Scores(own, negatives, neighbours, count=count - 2, highest=1 / temperature)
+    return Scores(own, negatives, neighbours, count=len(keys) - 2, highest=1 / temperature)

@@ -302,15 +302,5 @@ _NOT_TRAINING = {
     "overrides",
 }
 _UNTRAINED = {
-    "image_size",
-    "augmentation",
-    "arch",
-    "arch_options",
-    "stem",
-    "head",
-    "dim",
-    "width",
-    "text",
-    "speech",
-    "weights",
-}
+    "image_size", "augmentation", "arch", "arch_options", "stem", "head", "dim", "width", "text", "speech", "weights",
+}  # fmt: skip

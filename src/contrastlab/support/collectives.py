@@ -15,9 +15,14 @@ from torch.autograd.function import once_differentiable
 from contrastlab.support import host
 
 
+def initialised() -> bool:
+    """Whether a group of processes is there, of one or more."""
+    return dist.is_available() and dist.is_initialized()
+
+
 def world() -> tuple[int, int]:
     """Rank of this process and number of processes."""
-    if dist.is_available() and dist.is_initialized():
+    if initialised():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
 
