@@ -16,10 +16,24 @@ from contrastbook.figures.information import (
     power,
     shared_information,
     view_table,
-)  # fmt: skip
+)
 from contrastbook.figures.losses import composition, joint, ring, simplex, temperature
 
 __all__ = [
-    "COLOURS", "GRAPHS", "ceiling", "collisions", "composition", "joint", "kept_bits", "looseness", "more_views",
-    "power", "ring", "shared_information", "simplex", "sliding", "temperature", "view_table",
-]  # fmt: skip
+    "COLOURS",
+    "GRAPHS",
+    "ceiling",
+    "collisions",
+    "composition",
+    "joint",
+    "kept_bits",
+    "looseness",
+    "more_views",
+    "power",
+    "ring",
+    "shared_information",
+    "simplex",
+    "sliding",
+    "temperature",
+    "view_table",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pandas as pd
 import torch
@@ -23,29 +24,52 @@ def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
     it reads. ``x``: views ``[B, C, H, W]`` to send through. Returns the columns :data:`COLUMNS`, a row for each layer.
     """
     network = copy.deepcopy(module)  # which is left alone
-    parts = (network.backbone, network.head) if isinstance(network, Encoder) else (network,)
-    named = [(name, child) for part in parts for name, child in part.named_children()]
-    seen: list[tuple[str, nn.Module, torch.Size]] = []
-    for name, child in named:
-        for k, inner in enumerate(inner for inner in child.modules() if isinstance(inner, _LAYERS)):
-            row = name.replace("conv", "pool") if k else name
-            inner.register_forward_hook(lambda layer, _, out, row=row: seen.append((row, layer, out.shape)))
+    outputs: list[tuple[str, nn.Module, torch.Size]] = []
+
+    def watch(row: str, layer: nn.Module) -> None:
+        layer.register_forward_hook(lambda layer, inputs, output: outputs.append((row, layer, output.shape)))
+
+    for name, child in _children(network):
+        inner = [each for each in child.modules() if isinstance(each, _LAYERS)]
+        for k, each in enumerate(inner):
+            watch(name.replace("conv", "pool") if k else name, each)
     with torch.no_grad():
         network.eval()(x)
-    side, sizes = x.shape[-1], {}
-    for name, layer, shape in seen:
-        values = [getattr(layer, key, None) for key in ("kernel_size", "stride", "padding")]
-        how = [side, 1, 0] if isinstance(layer, nn.Linear) else [v[0] if isinstance(v, tuple) else v for v in values]
+    side = x.shape[-1]
+    sizes = {}
+    for name, layer, shape in outputs:
+        window = _window(layer, side)
         side = shape[2] if len(shape) == 4 else 1
-        sizes[name] = [float(value) for value in (side, shape[1], *how)]
+        sizes[name] = [float(value) for value in (side, shape[1], *window)]
     return pd.DataFrame.from_dict(sizes, orient="index", columns=list(COLUMNS))
 
 
-def beside_published(paper: str, table: int | str, made: pd.DataFrame) -> pd.DataFrame:
+def _children(network: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The children of a network by name; an encoder's are those of its backbone and its head."""
+    if isinstance(network, Encoder):
+        return [*network.backbone.named_children(), *network.head.named_children()]
+    return list(network.named_children())
+
+
+def _window(layer: nn.Module, side: int) -> tuple[Any, ...]:
+    """Kernel, stride and padding; a linear map reads all of a map with sides of ``side``."""
+    if isinstance(layer, nn.Linear):
+        return side, 1, 0
+    values = []
+    for name in ("kernel_size", "stride", "padding"):
+        value = getattr(layer, name, None)
+        values.append(value[0] if isinstance(value, tuple) else value)
+    return tuple(values)
+
+
+def beside_published(paper: str, table: int | str, layers: pd.DataFrame) -> pd.DataFrame:
     """The printed rows and those of :func:`rows`, ``printed`` and ``code`` under each column, a dash where none is."""
     printed = papers.published(paper, table).pivot_table(index="row", columns="column", values="value", sort=False)
-    columns = [column for column in COLUMNS if column in printed]
-    which = {"printed": printed, "code": made}
-    both = {(column, name): frame[column] for column in columns for name, frame in which.items()}
-    frame = pd.DataFrame(both).reindex(list(dict.fromkeys((*printed.index, *made.index))))
+    both = {}
+    for column in COLUMNS:
+        if column in printed:
+            both[column, "printed"] = printed[column]
+            both[column, "code"] = layers[column]
+    every_row = list(dict.fromkeys((*printed.index, *layers.index)))
+    frame = pd.DataFrame(both).reindex(every_row)
     return frame.astype("Int64").astype(object).where(frame.notna(), "–")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from contrastbook.figures.base import BLUE, subplots
 from contrastlab import data, methods, papers
-from contrastlab.papers import TablePlan
+from contrastlab.papers import Column, TablePlan
 from contrastlab.support import escape
 from contrastlab.tables import report
 from contrastlab.tables.results import Result
@@ -23,20 +23,34 @@ def modalities(method: str) -> str:
     """What the tables with a method train it on: ``image``, ``image, waveform``, …; a dash where no table has it."""
     if method in papers.REFERENCES:
         return "any"
-    return ", ".join(sorted({kind for plan in _plans(method) for kind in plan.modalities})) or "–"
+    kinds = set()
+    for plan in _plans(method):
+        kinds |= set(plan.modalities)
+    return ", ".join(sorted(kinds)) or "–"
 
 
 def _plans(method: str) -> list[TablePlan]:
-    name = methods.get(method).name  # an unknown one is refused
-    return [plan for plan in (papers.plan(*key) for key in papers.plans()) if name in plan.rows]
+    """The tables that have a method as a row; an unknown one is refused."""
+    name = methods.get(method).name
+    every = [papers.plan(*key) for key in papers.plans()]
+    return [plan for plan in every if name in plan.rows]
+
+
+def _kinds_of_parts(method: str, absent: str) -> dict[str, str]:
+    """Choice to the class of a method's part, or to ``absent`` where it has none."""
+    kinds = {}
+    for choice, part in methods.get(method).choices().items():
+        kinds[choice] = absent if part is None else type(part).__name__
+    return kinds
 
 
 def grid(paper: str | None = None) -> pd.DataFrame:
     """One row per method (of one paper, or all): its label, what it is trained on, and the names of its five parts."""
     rows = []
-    for r in map(methods.get, methods.names(paper)):
-        parts = {choice: "–" if part is None else type(part).__name__ for choice, part in r.choices().items()}
-        rows.append({"method": r.name, "label": r.label, "data": modalities(r.name), **parts, "τ": r.temperature})
+    for name in methods.names(paper):
+        recipe = methods.get(name)
+        row = {"method": name, "label": recipe.label, "data": modalities(name)}
+        rows.append({**row, **_kinds_of_parts(name, absent="–"), "τ": recipe.temperature})
     return pd.DataFrame(rows).set_index("method")
 
 
@@ -68,35 +82,43 @@ def flow(method: str = "ring/iring") -> Figure:
     A band joins two parts of neighbouring choices; its width is the number of methods that have both. ``method`` is
     drawn on top, as one path.
     """
-    methods.get(method)  # an unknown one is refused
-    shown = {
-        name: [type(part).__name__ if part is not None else "none" for part in methods.get(name).choices().values()]
-        for name in methods.names()
-    }
+    highlighted = list(_kinds_of_parts(method, absent="none").values())
+    paths = [list(_kinds_of_parts(name, absent="none").values()) for name in methods.names()]
     choices = list(methods.get(method).choices())
-    columns = [_boxes([parts[k] for parts in shown.values()]) for k in range(len(choices))]
-    figure, axes = subplots(size=(8, max(5.2, 0.34 * max(map(len, columns)))))
-    for k, places in enumerate(columns):
-        counts = Counter(parts[k] for parts in shown.values())
-        for part, (middle, height) in places.items():
-            chosen = part == shown[method][k]
-            axes.barh(middle, 0.8, height, left=k - 0.4, color="#CFE3F2" if chosen else "0.93", edgecolor="0.35")
-            words = f"{part} {counts[part]}"
-            fits = min(9, 153 / len(words))  # points; seventeen letters of nine points fill a box
-            axes.text(k, middle, words, ha="center", va="center", fontsize=fits, color="black")
-    for k, (left, right) in enumerate(pairwise(columns)):
-        for (a, b), count in Counter((parts[k], parts[k + 1]) for parts in shown.values()).items():
-            _ribbon(axes, k, left[a][0], right[b][0], PER_METHOD * count, color="0.72", alpha=0.6)
-        a, b = shown[method][k : k + 2]
-        _ribbon(axes, k, left[a][0], right[b][0], 0.45, color=BLUE)
+    columns = [[path[k] for path in paths] for k in range(len(choices))]
+    boxes = [_boxes(column) for column in columns]
+    figure, axes = subplots(size=(8, max(5.2, 0.34 * max(map(len, boxes)))))
+    for k, column in enumerate(columns):
+        _draw_boxes(axes, k, boxes[k], Counter(column), highlighted[k])
+    for k, (left, right) in enumerate(pairwise(boxes)):
+        bands = Counter(zip(columns[k], columns[k + 1], strict=True))
+        for (source, target), count in bands.items():
+            start, _ = left[source]
+            end, _ = right[target]
+            _ribbon(axes, k, start, end, PER_METHOD * count, color="0.72", alpha=0.6)
+        start, _ = left[highlighted[k]]
+        end, _ = right[highlighted[k + 1]]
+        _ribbon(axes, k, start, end, 0.45, color=BLUE)
     axes.set_xticks(range(len(choices)), choices, fontsize=11, fontweight="bold")
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.set_yticks([])
     axes.set(xlim=(-0.45, len(choices) - 0.55))
     axes.spines[:].set_visible(False)
-    figure.set_label(f"Flow of {len(shown)} methods through {len(choices)} choices; blue: {method}.")
+    figure.set_label(f"Flow of {len(paths)} methods through {len(choices)} choices; blue: {method}.")
     return figure
+
+
+def _draw_boxes(
+    axes: Any, column: int, boxes: dict[str, tuple[float, float]], counts: Counter[str], highlighted: str
+) -> None:
+    """The boxes of a choice, each with its part and how many methods have it."""
+    for part, (middle, height) in boxes.items():
+        colour = "#CFE3F2" if part == highlighted else "0.93"
+        axes.barh(middle, 0.8, height, left=column - 0.4, color=colour, edgecolor="0.35")
+        words = f"{part} {counts[part]}"
+        points = min(9, 153 / len(words))  # seventeen letters of nine points fill a box
+        axes.text(column, middle, words, ha="center", va="center", fontsize=points, color="black")
 
 
 def anchor(method: str) -> str:
@@ -108,13 +130,18 @@ def table(paper: str | None = None) -> str:
     """The grid as HTML (of one paper, or all); the name of a method leads to its card, and ``tables.js`` filters it."""
     frame = grid(paper).drop(columns="label")
     head = "".join(f'<th scope="col">{escape.html(name)}</th>' for name in ("method", *frame.columns))
-    body = "".join(
-        f'<tr><th scope="row"><a href="#{anchor(str(name))}">{escape.html(name)}</a></th>'
-        + "".join(f"<td>{escape.html(f'{v:g}' if isinstance(v, float) else str(v))}</td>" for v in row)
-        + "</tr>"
-        for name, row in zip(frame.index, frame.to_numpy(), strict=True)
-    )
+    rows = []
+    for name, values in zip(frame.index, frame.to_numpy(), strict=True):
+        link = f'<a href="#{anchor(str(name))}">{escape.html(name)}</a>'
+        cells = "".join(f"<td>{escape.html(_plain_text(value))}</td>" for value in values)
+        rows.append(f'<tr><th scope="row">{link}</th>{cells}</tr>')
+    body = "".join(rows)
     return f'<table class="atlas {escape.LITERAL}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _plain_text(value: object) -> str:
+    """A number without needless zeros, anything else as it is."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def neighbours(method: str) -> dict[str, tuple[str, ...]]:
@@ -124,22 +151,23 @@ def neighbours(method: str) -> dict[str, tuple[str, ...]]:
         recipe = methods.get(name)
         return {**recipe.choices(), "temperature": recipe.temperature}
 
-    mine = choices(method)
-    near: dict[str, list[str]] = {choice: [] for choice in mine}
+    of_method = choices(method)
+    near: dict[str, list[str]] = {choice: [] for choice in of_method}
     for name in methods.names():
-        other = choices(name)
-        match [choice for choice in mine if mine[choice] != other[choice]]:
-            case [choice]:
-                near[choice].append(name)
+        of_other = choices(name)
+        different = [choice for choice in of_method if of_method[choice] != of_other[choice]]
+        if len(different) == 1:
+            near[different[0]].append(name)
     return {choice: tuple(names) for choice, names in near.items() if names}
 
 
 def commands(method: str) -> tuple[str, ...]:
     """What to type for the cell of ``method`` in each table that has it."""
-    return tuple(
-        f"python -m contrastlab run {plan.name} \\\n  --rows {method} --dataset {next(iter(plan.datasets), 'cifar10')}"
-        for plan in _plans(method)
-    )
+    lines = []
+    for plan in _plans(method):
+        dataset = next(iter(plan.datasets), "cifar10")
+        lines.append(f"python -m contrastlab run {plan.name} \\\n  --rows {method} --dataset {dataset}")
+    return tuple(lines)
 
 
 def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
@@ -147,24 +175,35 @@ def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
     rows = []
     for plan in _plans(method):
         columns = dict(plan.columns)
-        for dataset in sorted({r.dataset for r in stored} - set(plan.datasets)):
+        for dataset in sorted({result.dataset for result in stored} - set(plan.datasets)):
             if data.modality_of(dataset) in plan.modalities:
                 columns |= plan.select(dataset)
         for name, column in columns.items():
-            printed = plan.published_value(name, method)
-            row: dict[str, object] = {"table": f"{plan.paper} {plan.heading}", "data set": name}
-            row |= {"metric": column.metric, "published": printed}
-            measured = []
-            profiles = {result.profile for result in stored if result.dataset == column.data}
-            for profile in sorted(profiles.intersection(plan.profiles)):
-                mine = report.scores(plan, column, stored, method, profile)
-                if mine is not None:
-                    e = mine.estimate
-                    own = {"measured": e.mean, "± (95 %)": e.half_width, "seeds": e.seeds, "profile": profile}
-                    measured.append(row | own)
-            rows += measured or ([row] if printed is not None else [])
-    shown = ["table", "data set", "metric", "published", "measured", "± (95 %)", "seeds", "profile"]
-    return pd.DataFrame(rows, columns=shown)
+            published = plan.published_value(name, method)
+            row: dict[str, object] = {
+                "table": f"{plan.paper} {plan.heading}",
+                "data set": name,
+                "metric": column.metric,
+                "published": published,
+            }
+            measured = _measured(plan, column, method, stored)
+            rows += [{**row, **numbers} for numbers in measured]
+            if not measured and published is not None:
+                rows.append(row)
+    names = ["table", "data set", "metric", "published", "measured", "± (95 %)", "seeds", "profile"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _measured(plan: TablePlan, column: Column, method: str, stored: Sequence[Result]) -> list[dict[str, object]]:
+    """What was measured of a method in a column of a table: a row for each profile."""
+    profiles = {result.profile for result in stored if result.dataset == column.data}
+    rows: list[dict[str, object]] = []
+    for profile in sorted(profiles.intersection(plan.profiles)):
+        scores = report.scores(plan, column, stored, method, profile)
+        if scores is not None:
+            mean = scores.estimate
+            rows.append({"measured": mean.mean, "± (95 %)": mean.half_width, "seeds": mean.seeds, "profile": profile})
+    return rows
 
 
 def card(method: str, stored: Sequence[Result] = ()) -> str:
@@ -178,17 +217,31 @@ def card(method: str, stored: Sequence[Result] = ()) -> str:
         lines += ["", recipe.note]
     frame = numbers(method, stored)
     if len(frame):
-        lines += ["", "| " + " | ".join(frame.columns) + " |", "| " + " | ".join("---" for _ in frame.columns) + " |"]
+        lines += ["", _table_line(frame.columns), _table_line(["---"] * len(frame.columns))]
         for values in frame.itertuples(index=False):
-            lines.append("| " + " | ".join(escape.markdown(_text(value)) for value in values) + " |")
-    if near := neighbours(method):
+            lines.append(_table_line(escape.markdown(_text(value)) for value in values))
+    near = neighbours(method)
+    if near:
         lines += ["", "One choice away:", ""]
-        lines += [f"- {choice}: {', '.join(f'`{name}`' for name in names)}" for choice, names in near.items()]
-    lines += [line for command in commands(method) for line in ("", "```sh", command, "```")]
+        for choice, names in near.items():
+            in_code = ", ".join(f"`{name}`" for name in names)
+            lines.append(f"- {choice}: {in_code}")
+    for command in commands(method):
+        lines += ["", "```sh", command, "```"]
     return "\n".join(lines)
 
 
+def _table_line(cells: Iterable[str]) -> str:
+    """A line of a table in Markdown."""
+    return f"| {' | '.join(cells)} |"
+
+
 def _text(value: object) -> str:
+    """A number with two digits at most, anything else as it is; a dash where there is none."""
+    if value is None or pd.isna(value):  # type: ignore[call-overload]
+        return "–"
     if not isinstance(value, float):
-        return "–" if value is None or pd.isna(value) else str(value)  # type: ignore[call-overload]
-    return "–" if pd.isna(value) else f"{value:g}" if value == int(value) else f"{value:.2f}"
+        return str(value)
+    if value == int(value):
+        return f"{value:g}"
+    return f"{value:.2f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,9 +15,14 @@ from contrastlab.scores import divergences
 from contrastlab.support.errors import reject
 
 COLOURS: Mapping[str, str] = {
-    "query": "#000000", "positive": "#009E73", "negative": "#D55E00", "ignored": "#BBBBBB", "truth": "#0072B2",
-    "published": "#CC79A7", "other": "#E69F00",
-}  # fmt: skip
+    "query": "#000000",
+    "positive": "#009E73",
+    "negative": "#D55E00",
+    "ignored": "#BBBBBB",
+    "truth": "#0072B2",
+    "published": "#CC79A7",
+    "other": "#E69F00",
+}
 """What a colour means, on every page."""
 
 BLUE, ORANGE, GREEN = COLOURS["truth"], COLOURS["negative"], COLOURS["positive"]
@@ -36,12 +42,14 @@ def subplots(
 
 def subplots_each(count: int, wide: int, size: tuple[float, float], least: float = 0.0) -> tuple[Figure, list[Any]]:
     """A figure with ``count`` axes of that size in rows of at most ``wide``; those of the last row may be blank."""
+    count = max(count, 1)
     columns = max(min(count, wide), 1)
-    rows = max(-(-count // columns), 1)
-    figure, axes = subplots(rows, columns, (max(size[0] * columns, least), size[1] * rows), squeeze=False)
-    for blank in axes.flat[max(count, 1) :]:
+    rows = math.ceil(count / columns)
+    width, height = size
+    figure, axes = subplots(rows, columns, (max(width * columns, least), height * rows), squeeze=False)
+    for blank in axes.flat[count:]:
         blank.set_visible(False)
-    return figure, list(axes.flat[: max(count, 1)])
+    return figure, list(axes.flat[:count])
 
 
 def dress(axes: Any, x: str, y: str, title: str = "", **legend: Any) -> None:
@@ -56,12 +64,18 @@ def dress(axes: Any, x: str, y: str, title: str = "", **legend: Any) -> None:
 def chart(title: str, x: str, y: str, *traces: Any, **layout: Any) -> go.Figure:
     """A figure of traces in the common style; ``x`` and ``y`` are the titles of its axes."""
     lines = textwrap.wrap(title, 46)  # plotly breaks none, and a phone shows some 46 characters
-    return go.Figure(list(traces)).update_layout(
-        template="plotly_white", height=400, margin={"l": 60, "r": 20, "t": 16 + 20 * len(lines), "b": 50},
-        xaxis_title=x, yaxis_title=y,
+    figure = go.Figure(list(traces))
+    return figure.update_layout(
+        template="plotly_white",
+        height=400,
+        margin={"l": 60, "r": 20, "t": 16 + 20 * len(lines), "b": 50},
+        xaxis_title=x,
+        yaxis_title=y,
         title={"text": "<br>".join(lines), "font": {"size": 14}, "x": 0.02, "y": 0.98, "yanchor": "top"},
-        legend={"orientation": "h", "y": -0.22}, hovermode="closest", **layout,
-    )  # fmt: skip
+        legend={"orientation": "h", "y": -0.22},
+        hovermode="closest",
+        **layout,
+    )
 
 
 def line(
@@ -80,9 +94,14 @@ def dots(name: str, x: Any, y: Any, colour: str, symbol: str, size: int) -> Any:
 
 
 def sliding(
-    draw: Callable[..., go.Figure], knob: str, values: Sequence[Any], *, start: Any = None, label: str = "",
+    draw: Callable[..., go.Figure],
+    knob: str,
+    values: Sequence[Any],
+    *,
+    start: Any = None,
+    label: str = "",
     **fixed: Any,
-) -> go.Figure:  # fmt: skip
+) -> go.Figure:
     """``draw`` at every value of one knob, as a figure with a slider.
 
     ``draw``: any pure function that returns a plotly figure, with the same traces for all values. ``start``: the first
@@ -90,28 +109,58 @@ def sliding(
     """
     if not len(values):
         raise reject("values", list(values), "at least one stop")
-    start = values[len(values) // 2] if start is None else start
+    if start is None:
+        start = values[len(values) // 2]
     if start not in values:
         raise reject("start", start, f"one of {', '.join(map(str, values))}")
-    drawn = {value: draw(**{knob: value}, **fixed) for value in values}
-    if len({len(figure.data) for figure in drawn.values()}) != 1:
+    states = {value: draw(**{knob: value}, **fixed) for value in values}
+    if len({len(state.data) for state in states.values()}) != 1:
         raise reject("draw", getattr(draw, "__name__", draw), "a function whose figures all have the same traces")
-    figure = go.Figure(drawn[start])
-    moved = ("title", "shapes", "annotations")
-    figure.frames = [go.Frame(data=state.data, name=str(value), layout={k: state.layout[k] for k in moved})
-                     for value, state in drawn.items()]  # fmt: skip
-    at_once = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}
-    steps, named = [], set(values) <= set(divergences.names())
-    for value in values:
-        text = f"{value:g}" if isinstance(value, int | float) else str(value).replace("_", " ")
-        if named:  # in short lines, so that none of the labels has to be left out
-            text = "<br>".join(textwrap.wrap(divergences.get(value).title.replace("–", "– "), 9))
-        steps.append({"method": "animate", "label": text, "args": [[str(value)], at_once]})
-    slider = {
-        "active": list(values).index(start), "steps": steps, "pad": {"t": 55 if named else 40}, "x": 0.02, "len": 0.96,
-        "currentvalue": {"prefix": f"{label or knob} = ", "visible": not named}, "font": {"size": 10 if named else 12},
-    }  # fmt: skip
-    legend = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
-    figure.update_layout(sliders=[slider], height=500, legend=legend, margin_b=90,
-                         margin_t=max(state.layout.margin.t or 60 for state in drawn.values()))  # fmt: skip
+    figure = go.Figure(states[start])
+    figure.frames = [_slider_frame(value, state) for value, state in states.items()]
+    figure.update_layout(
+        sliders=[_slider(values, start, label or knob)],
+        height=500,
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
+        margin_b=90,
+        margin_t=max(state.layout.margin.t or 60 for state in states.values()),
+    )
     return figure
+
+
+def _slider_frame(value: Any, state: go.Figure) -> go.Frame:
+    """What a page shows at one stop of a slider: the traces, and what of the layout moves with them."""
+    layout = {part: state.layout[part] for part in ("title", "shapes", "annotations")}
+    return go.Frame(data=state.data, name=str(value), layout=layout)
+
+
+def _slider(values: Sequence[Any], start: Any, label: str) -> dict[str, Any]:
+    """Plotly's description of a slider; divergences have their titles as ticks, and no value above them."""
+    of_divergences = set(values) <= set(divergences.names())
+    at_once = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}
+    steps = []
+    for value in values:
+        text = _title_in_short_lines(value) if of_divergences else _tick(value)
+        steps.append({"method": "animate", "label": text, "args": [[str(value)], at_once]})
+    return {
+        "active": list(values).index(start),
+        "steps": steps,
+        "pad": {"t": 55 if of_divergences else 40},
+        "x": 0.02,
+        "len": 0.96,
+        "currentvalue": {"prefix": f"{label} = ", "visible": not of_divergences},
+        "font": {"size": 10 if of_divergences else 12},
+    }
+
+
+def _tick(value: Any) -> str:
+    """The label of a stop."""
+    if isinstance(value, int | float):
+        return f"{value:g}"
+    return str(value).replace("_", " ")
+
+
+def _title_in_short_lines(divergence: str) -> str:
+    """The label of a divergence, so narrow that no label has to be left out."""
+    title = divergences.get(divergence).title.replace("–", "– ")
+    return "<br>".join(textwrap.wrap(title, 9))

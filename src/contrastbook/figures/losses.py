@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import optimize
 from scipy.special import logsumexp
+from torch import Tensor
 from torch.nn import functional
 
 from contrastbook.checks import require, require_integer, require_positive
@@ -27,16 +28,21 @@ def temperature(tau: float = 0.07) -> go.Figure:
     Of 400 negatives, uniform on a sphere of 128 dimensions; mean over 200 queries.
     """
     require_positive(tau=tau)
-    cosines = np.sort(np.random.default_rng(0).standard_normal((200, 400)) / math.sqrt(128), axis=1)[:, ::-1]
-    weights = np.exp(cosines / tau - logsumexp(cosines / tau, axis=1, keepdims=True)).mean(0)
+    directions = np.random.default_rng(0).standard_normal((200, 400)) / math.sqrt(128)
+    cosines = np.sort(directions, axis=1)[:, ::-1]
+    logits = cosines / tau
+    weights = np.exp(logits - logsumexp(logits, axis=1, keepdims=True)).mean(0)
     share = 100 * np.cumsum(weights)
+    rank = 100 * np.arange(1, 401) / 400
     return chart(
         f"At τ = {tau:g} the closest 10 % of the negatives get {share[39]:.0f} % of the push",
-        "negatives, most similar first (%)", "share of the weight (%)",
-        line("softmax weight", 100 * np.arange(1, 401) / 400, share, "negative"),
+        "negatives, most similar first (%)",
+        "share of the weight (%)",
+        line("softmax weight", rank, share, "negative"),
         line("all alike", [0, 100], [0, 100], "ignored", "dot"),
-        yaxis_range=[0, 101], xaxis_range=[0, 100],
-    )  # fmt: skip
+        yaxis_range=[0, 101],
+        xaxis_range=[0, 100],
+    )
 
 
 def ring(
@@ -55,32 +61,49 @@ def ring(
         raise reject("outer", outer, f"a percentage above inner={inner:g}")
     require_integer("classes", classes, 1)
     require("within", within, -1, 1)
-    keys = 20_000
-    own = np.arange(keys) < keys / classes
-    cosines = np.clip(np.random.default_rng(0).standard_normal(keys) / math.sqrt(128) + within * own, -1, 1)
+    cosines = _bank_cosines(classes, within)
+    keys = len(cosines)
     log_c = float(logsumexp(cosines / tau) - math.log(keys))
-    order = np.sort(cosines)[::-1]
-    first, last = int(inner * keys / 100 + 1e-9), max(int(inner * keys / 100) + 1, int(outer * keys / 100 + 1e-9))
-    chosen = order[first:last]
-    holds = chosen.min() / tau > log_c
-    bins = np.linspace(-0.6, 1, 129)
-
-    def bars(name: str, values: Array, colour: str, pattern: str) -> go.Bar:
-        height, _ = np.histogram(values, bins)
-        look = {"color": COLOURS[colour], "line": {"width": 0}, "pattern": {"shape": pattern}}
-        y = np.where(height, height, np.nan)
-        return go.Bar(x=(bins[:-1] + bins[1:]) / 2, y=y, name=name, width=bins[1] - bins[0], marker=look)
-
-    level = "τ log c, the mean of exp(s) as a cosine"
+    closest_first = np.sort(cosines)[::-1]
+    first = int(inner * keys / 100 + 1e-9)
+    last = max(int(inner * keys / 100) + 1, int(outer * keys / 100 + 1e-9))
+    in_ring = closest_first[first:last]
+    comparison, theorem = "is below", "is silent"
+    if in_ring.min() / tau > log_c:
+        comparison, theorem = "exceeds", "applies"
+    level = log_c * tau
     return chart(
-        f"Ring {inner:g}–{outer:g} %: its least similar key {'exceeds' if holds else 'is below'} log c · τ"
-        f" = {log_c * tau:.2f}, the theorem {'applies' if holds else 'is silent'}",
-        "cosine with the query", "keys (log scale)",
-        bars("bank", order, "ignored", ""),
-        bars("ring", chosen, "negative", "/"),
-        line(level, [log_c * tau] * 2, [1, keys / 4], "truth", "dash", width=3),
-        yaxis_type="log", barmode="overlay", bargap=0,
-    )  # fmt: skip
+        f"Ring {inner:g}–{outer:g} %: its least similar key {comparison} log c · τ = {level:.2f},"
+        f" the theorem {theorem}",
+        "cosine with the query",
+        "keys (log scale)",
+        _histogram("bank", cosines, "ignored", pattern=""),
+        _histogram("ring", in_ring, "negative", pattern="/"),
+        line("τ log c, the mean of exp(s) as a cosine", [level] * 2, [1, keys / 4], "truth", "dash", width=3),
+        yaxis_type="log",
+        barmode="overlay",
+        bargap=0,
+    )
+
+
+def _bank_cosines(classes: int, within: float, keys: int = 20_000) -> Array:
+    """Cosines of a query with the keys of a bank; those with its own class are ``within`` higher in the mean."""
+    is_own_class = np.arange(keys) < keys / classes
+    directions = np.random.default_rng(0).standard_normal(keys) / math.sqrt(128)
+    return np.clip(directions + within * is_own_class, -1, 1)
+
+
+def _histogram(name: str, cosines: Array, colour: str, *, pattern: str) -> go.Bar:
+    """Bars of how many cosines lie in each of 128 bins; an empty bin has no bar, since the axis is logarithmic."""
+    edges = np.linspace(-0.6, 1, 129)
+    counts, _ = np.histogram(cosines, edges)
+    return go.Bar(
+        x=(edges[:-1] + edges[1:]) / 2,
+        y=np.where(counts, counts, np.nan),
+        name=name,
+        width=edges[1] - edges[0],
+        marker={"color": COLOURS[colour], "line": {"width": 0}, "pattern": {"shape": pattern}},
+    )
 
 
 def joint(strength: float = 1.0, tau: float = 0.2, mean: float = 0.8, negatives: int = 64) -> go.Figure:
@@ -97,16 +120,20 @@ def joint(strength: float = 1.0, tau: float = 0.2, mean: float = 0.8, negatives:
     limit = np.array([exact.expected_loss(mean, float(each), rest, tau) for each in v])
     bound = exact.closed_form(mean, v, rest, tau, strength)
     share = float(exact.positive_weight(mean, v[-1], rest, tau, strength))
-    above = bool((bound >= limit - 1e-12).all())
-    top = max(float(limit.max()), float(exact.closed_form(mean, v, rest, tau, 4).max()))
+    verdict = "below the limit, so no bound"
+    if (bound >= limit - 1e-12).all():
+        verdict = "an upper bound"
+    highest_bound = exact.closed_form(mean, v, rest, tau, 4).max()
+    top = max(float(limit.max()), float(highest_bound))
     return chart(
-        f"λ = {strength:g}: {'an upper bound' if above else 'below the limit, so no bound'};"
-        f" at the right edge the positive holds {100 * share:.0f} % of the denominator",
-        "variance of q·k⁺ over the keys", "loss (nats)",
+        f"λ = {strength:g}: {verdict}; at the right edge the positive holds {100 * share:.0f} % of the denominator",
+        "variance of q·k⁺ over the keys",
+        "loss (nats)",
         line("infinitely many keys, exact", v, limit, "truth", "longdash"),
         line("JCL", v, bound, "positive"),
-        xaxis_range=[0, 0.06], yaxis_range=[0, 1.05 * top],
-    )  # fmt: skip
+        xaxis_range=[0, 0.06],
+        yaxis_range=[0, 1.05 * top],
+    )
 
 
 def composition(divergence: str = "kl", mu: float = 1.0, precision: float = 1.0) -> go.Figure:
@@ -119,49 +146,75 @@ def composition(divergence: str = "kl", mu: float = 1.0, precision: float = 1.0)
     require_positive(mu=mu, precision=precision)
     t = torch.linspace(0, 4, 401, dtype=torch.float64)
     h = f.composition(math.log(mu) - precision * t).numpy()
-    kind = (
-        "convex: equal distances are best" if f.spreads(mu)
-        else "straight: any centred set is as good" if np.abs(np.diff(h, 2)).max() <= 1e-9 * (h[0] - h[-1])
-        else "not convex everywhere: unequal distances can be better"
-    )  # fmt: skip
+    fall = h[0] - h[-1]
+    bend = np.abs(np.diff(h, 2)).max()
+    if f.spreads(mu):
+        verdict = "convex: equal distances are best"
+    elif bend <= 1e-9 * fall:
+        verdict = "straight: any centred set is as good"
+    else:
+        verdict = "not convex everywhere: unequal distances can be better"
     return chart(
-        f"{f.title}, μ = {mu:g}: {kind}",
-        "squared distance t", "h(t), scaled to 1 … 0",
-        line("h", t.numpy(), (h - h[-1]) / (h[0] - h[-1]), "negative"),
+        f"{f.title}, μ = {mu:g}: {verdict}",
+        "squared distance t",
+        "h(t), scaled to 1 … 0",
+        line("h", t.numpy(), (h - h[-1]) / fall, "negative"),
         line("straight line", [0, 4], [1, 0], "ignored", "dot"),
         xaxis_range=[0, 4],
-    )  # fmt: skip
+    )
 
 
 def _push_apart(
     f: divergences.Divergence, mu: float, precision: float, points: int, dimension: int
 ) -> tuple[Array, Array]:
     """Unit vectors before and after minimising the mean of h over all pairs."""
-    others = ~torch.eye(points, dtype=torch.bool)
-    nodes, weights = map(torch.from_numpy, np.polynomial.legendre.leggauss(64))
-
-    def loss(flat: Array, unit: float = 1.0) -> tuple[float, Array]:
-        # h may fall by 20 powers of ten to a constant, so this is the mean of h − h(5), an integral of slopes
-        free = torch.tensor(flat.reshape(points, dimension), requires_grad=True)
-        x = functional.normalize(free, dim=1)
-        t = (2 - 2 * x @ x.T)[others]
-        half = (5 - t.detach()) / 2
-        at = torch.cat([t.detach()[:, None], t.detach()[:, None] + half[:, None] * (1 + nodes)], 1).requires_grad_()
-        (slopes,) = torch.autograd.grad(f.composition(math.log(mu) - precision * at).sum(), at)
-        total = -(half * (slopes[:, 1:] @ weights)).sum()
-        (slope,) = torch.autograd.grad((slopes[:, 0] * t).sum(), free)
-        return total.item() / unit, slope.numpy().ravel() / unit
-
-    start = end = np.random.default_rng(0).standard_normal(points * dimension)
+    start = np.random.default_rng(0).standard_normal(points * dimension)
+    end = start
+    loss = _Repulsion(f, mu, precision, points, dimension)
     options = {"maxiter": 2000, "ftol": 0, "gtol": 1e-10}
     for _ in range(4):  # each time in units of where it begins, so that the tolerance is one of the loss at hand
-        unit = loss(end)[0]
+        unit, _ = loss(end)
         if not unit > 0:  # h is flat as far as numbers can tell
             break
         end = optimize.minimize(loss, end, unit, jac=True, method="L-BFGS-B", options=options).x
     both = np.stack([start, end]).reshape(2, points, dimension)
     both /= np.linalg.norm(both, axis=2, keepdims=True)
     return both[0], both[1]
+
+
+class _Repulsion:
+    """Sum of h − h(5) over all pairs of points, with its gradient, for :func:`scipy.optimize.minimize`.
+
+    h may fall by 20 powers of ten to a constant, so the difference is computed as an integral of slopes.
+    """
+
+    def __init__(self, f: divergences.Divergence, mu: float, precision: float, points: int, dimension: int) -> None:
+        self.f = f
+        self.log_mu = math.log(mu)
+        self.precision = precision
+        self.shape = (points, dimension)
+        self.off_diagonal = ~torch.eye(points, dtype=torch.bool)
+        self.nodes, self.weights = map(torch.from_numpy, np.polynomial.legendre.leggauss(64))
+
+    def __call__(self, coordinates: Array, unit: float = 1.0) -> tuple[float, Array]:
+        """Value and gradient at ``[points · dimension]`` coordinates, both in units of ``unit``."""
+        free = torch.tensor(coordinates.reshape(self.shape), requires_grad=True)
+        x = functional.normalize(free, dim=1)
+        t = (2 - 2 * x @ x.T)[self.off_diagonal]
+        from_t = t.detach()
+        half = (5 - from_t) / 2
+        on_the_way = from_t[:, None] + half[:, None] * (1 + self.nodes)
+        slopes = self._slopes(torch.cat([from_t[:, None], on_the_way], 1))
+        value = -(half * (slopes[:, 1:] @ self.weights)).sum()
+        (gradient,) = torch.autograd.grad((slopes[:, 0] * t).sum(), free)
+        return value.item() / unit, gradient.numpy().ravel() / unit
+
+    def _slopes(self, t: Tensor) -> Tensor:
+        """h′ at squared distances of any shape."""
+        t = t.requires_grad_()
+        h = self.f.composition(self.log_mu - self.precision * t)
+        (slopes,) = torch.autograd.grad(h.sum(), t)
+        return slopes
 
 
 def simplex(
@@ -176,22 +229,31 @@ def simplex(
     require_integer("points", points, 2)
     require_integer("dimension", dimension, 2)
     start, end = _push_apart(f, mu, precision, points, dimension)
-    upper = np.triu_indices(points, 1)
-    before, after = (np.sort(np.maximum(2 - 2 * (x @ x.T)[upper], 0.0)) for x in (start, end))
+    before = _sorted_distances(start)
+    after = _sorted_distances(end)
     share = np.maximum(np.linalg.eigvalsh(end @ end.T), 1e-300) / points
     rank = math.exp(-float((share * np.log(share)).sum()))
-    kind = (
-        "all distances are equal" if np.ptp(after) < 1e-3
-        else "two opposite clusters" if rank < 1.001
-        else "distances stay unequal"
-    )  # fmt: skip
+    if np.ptp(after) < 1e-3:
+        verdict = "all distances are equal"
+    elif rank < 1.001:
+        verdict = "two opposite clusters"
+    else:
+        verdict = "distances stay unequal"
     pairs = np.arange(1, len(after) + 1)
     regular = [2 * points / (points - 1)] * len(pairs)
     return chart(
-        f"{f.title}, μ = {mu:g}: {kind}; {points} points fill {rank:.1f} dimensions",
-        "pairs of points, closest first", "squared distance t",
+        f"{f.title}, μ = {mu:g}: {verdict}; {points} points fill {rank:.1f} dimensions",
+        "pairs of points, closest first",
+        "squared distance t",
         line("random start", pairs, before, "ignored", "dot", marker={"symbol": "x", "size": 6}),
         line("regular simplex, 2N/(N − 1)", pairs, regular, "truth", "longdash"),
         line("after minimising", pairs, after, "negative", marker={"symbol": "circle", "size": 7}),
         yaxis_range=[-0.1, 4.1],
-    )  # fmt: skip
+    )
+
+
+def _sorted_distances(x: Array) -> Array:
+    """Squared distances of all pairs of unit vectors ``[N, d]``, the smallest first."""
+    upper = np.triu_indices(len(x), 1)
+    distances = np.maximum(2 - 2 * (x @ x.T)[upper], 0.0)
+    return np.sort(distances)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from contrastbook.figures.base import COLOURS, subplots
@@ -37,51 +38,98 @@ _SCALES = {"symlog": (-0.7, 0.9), "log": (1e-9, 0.1), "linear": (-0.06, 0.34)}
 
 
 def by_percent(
-    exact: Sequence[str], marks: Mapping[str, tuple[Study, str]] = {}, *, title: str,
+    exact: Sequence[str],
+    marks: Mapping[str, tuple[Study, str]] = {},
+    *,
+    title: str,
     scale: Literal["symlog", "log", "linear"] = "symlog",
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Bounds against how hard the negatives are: a step for each row of vince Table 3, the hardest on the right.
 
     ``exact``: names of :data:`EXACT`. ``marks``: label to rows of a reading and the column to draw. ``scale``:
     ``symlog`` is logarithmic in both directions with 0 in the middle.
     """
-    percents, order = np.array(gaussians.PERCENTS), np.arange(len(gaussians.PERCENTS))
-    steps = np.linspace(0, len(order) - 1, 61)
     figure, axes = subplots(size=(7.5, 5.4))
     for name in exact:
         if name not in EXACT:
             raise unknown("curve", name, EXACT)
-        function, colour, style = EXACT[name]
-        exactly = [function(float(p)) for p in np.interp(steps, order, percents)]
-        axes.plot(steps, exactly, style, color=COLOURS[colour], lw=2, label=f"exact, {name}")
+        _draw_exact(axes, name)
     for number, (label, (study, column)) in enumerate(marks.items()):
+        shift = 0.15 * (number - (len(marks) - 1) / 2)  # the markers of several readings stand side by side
         rows = pd.DataFrame(study.rows).astype({column: float})
         below = rows[column] < _SCALES[scale][0]
-        place = np.interp(-rows["percent"], -percents, order) + 0.15 * (number - (len(marks) - 1) / 2)
-        label += f" ({below.sum()} below the axis)" * bool(below.any())
-        values, colour = rows[column].mask(below), COLOURS[CYCLE[number]]
-        axes.plot(place, values, MARKERS[number], color=colour, ms=6, alpha=0.65, mec="none", label=label)
-    printed = vince_table3.published()
-    place = np.interp(-printed.index.to_numpy(), -percents, order)
-    look: dict[str, Any] = {"color": COLOURS["query"], "mfc": "none", "ms": 9, "capsize": 3}
-    axes.errorbar(place, printed["value"], printed["std"], fmt="o", label="published", **look)
+        if below.any():
+            label += f" ({below.sum()} below the axis)"
+        axes.plot(
+            _place_of_percent(rows["percent"]) + shift,
+            rows[column].mask(below),
+            MARKERS[number],
+            color=COLOURS[CYCLE[number]],
+            ms=6,
+            alpha=0.65,
+            mec="none",
+            label=label,
+        )
+    _draw_published(axes)
     axes.axhline(gaussians.information(), color="0.35", lw=1.2, ls=":", label="true mutual information")
     axes.axhline(0, color="0.8", lw=0.8, zorder=0)
-    if scale == "symlog":
-        axes.set_yscale("symlog", linthresh=1e-6, linscale=0.6)
-        axes.set_yticks([-0.1, -1e-3, -1e-5, 0, 1e-5, 1e-3, 1e-1])
-        axes.minorticks_off()
-    else:
-        axes.set_yscale(scale)
-    axes.set_xticks(order, [f"{p:.0f}" for p in percents])
-    harder = "negatives: the p % of the sample closest to the positive (%); harder →"
-    axes.set(xlim=(-0.4, 6.4), ylim=_SCALES[scale], xlabel=harder, ylabel="bound on I(X; Y) (nats)", title=title)
+    _set_scale(axes, scale)
+    axes.set_xticks(range(len(gaussians.PERCENTS)), [f"{p:.0f}" for p in gaussians.PERCENTS])
+    axes.set(
+        xlim=(-0.4, 6.4),
+        ylim=_SCALES[scale],
+        xlabel="negatives: the p % of the sample closest to the positive (%); harder →",
+        ylabel="bound on I(X; Y) (nats)",
+        title=title,
+    )
     figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 
-def _frame(panel: Axes, etas: Sequence[float]) -> None:
-    panel.set_xticks(range(len(etas)), [f"{eta:g}" for eta in etas])  # evenly spaced: no scale shows 0, 0.1 and 5
+def _place_of_percent(percent: Any) -> Any:
+    """Where a percentage stands: the rows of vince Table 3 are one apart, and others lie between them."""
+    percents = np.array(gaussians.PERCENTS)
+    return np.interp(-percent, -percents, np.arange(len(percents)))  # np.interp wants rising numbers
+
+
+def _draw_exact(axes: Axes, name: str) -> None:
+    """A curve of :data:`EXACT`."""
+    function, colour, style = EXACT[name]
+    percents = gaussians.PERCENTS
+    places = np.linspace(0, len(percents) - 1, 61)
+    values = [function(float(p)) for p in np.interp(places, np.arange(len(percents)), percents)]
+    axes.plot(places, values, style, color=COLOURS[colour], lw=2, label=f"exact, {name}")
+
+
+def _draw_published(axes: Axes) -> None:
+    """The numbers that vince Table 3 prints, with their standard deviations."""
+    printed = vince_table3.published()
+    axes.errorbar(
+        _place_of_percent(printed.index.to_numpy()),
+        printed["value"],
+        printed["std"],
+        fmt="o",
+        label="published",
+        color=COLOURS["query"],
+        mfc="none",
+        ms=9,
+        capsize=3,
+    )
+
+
+def _set_scale(axes: Axes, scale: str) -> None:
+    """The scale of the bounds; the symmetric logarithmic one has ticks on both sides of 0."""
+    if scale != "symlog":
+        axes.set_yscale(scale)
+        return
+    axes.set_yscale("symlog", linthresh=1e-6, linscale=0.6)
+    axes.set_yticks([-0.1, -1e-3, -1e-5, 0, 1e-5, 1e-3, 1e-1])
+    axes.minorticks_off()
+
+
+def _name_etas(panel: Axes, etas: Sequence[float]) -> None:
+    """Ticks of the noise's widths, evenly spaced: no scale shows 0, 0.1 and 5."""
+    panel.set_xticks(range(len(etas)), [f"{eta:g}" for eta in etas])
 
 
 def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
@@ -90,39 +138,65 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
     A marker is a seed, a line their mean, a cross at 50 % a model that collapsed or diverged. Dashed: the raw points
     and an untrained encoder. Grey: where the published curve has its peak.
     """
-    readings = list(dict.fromkeys(str(study.rows[0]["reading"]) for each in curves.values() for study in each))
-    frames = {name: {str(f.rows[0]["reading"]): f for f in each} for name, each in curves.items()}
-    etas = sorted({eta for each in curves.values() for f in each for eta in vince_figure6.frame(f)["eta"]})
-    lines = math.ceil(len(readings) / 3)
+    by_reading: dict[str, dict[str, Study]] = {}  # reading to profile to curve
+    etas: set[float] = set()
+    for profile, studies in curves.items():
+        for study in studies:
+            by_reading.setdefault(str(study.rows[0]["reading"]), {})[profile] = study
+            etas |= set(vince_figure6.frame(study)["eta"])
+    ordered_etas = sorted(etas)
+    profiles = list(curves)
+    lines = math.ceil(len(by_reading) / 3)
     figure, panels = subplots(lines, 3, (10.5, 2.9 * lines), sharex=True, sharey=True, squeeze=False)
-    for panel, reading in zip(panels.flat, readings, strict=False):
-        for number, (name, study) in enumerate(frames.items()):
-            if reading not in study:
-                continue
-            rows, trained = pd.DataFrame(study[reading].rows), vince_figure6.frame(study[reading])
-            colour, place = COLOURS[CYCLE[2 * number]], trained["eta"].map(etas.index) + 0.24 * number - 0.12
-            panel.plot(place, trained["accuracy"], MARKERS[number], color=colour, ms=4, alpha=0.7)
-            mean = trained["accuracy"].groupby(place).mean()
-            panel.plot(mean.index, mean, ("--", "-")[number], color=colour, lw=1.6, label=name)
-            lost = place[trained["outcome"] != "trained"]
-            panel.plot(lost, [50] * len(lost), "x", color=COLOURS["query"], ms=7)
-            for encoder, dash in (("raw", "-."), ("untrained", ":")) if name == list(frames)[-1] else ():
-                level = rows.loc[rows["encoder"] == encoder, "accuracy"].astype(float).mean()
-                panel.axhline(level, color="0.3", ls=dash, lw=1.2, label=encoder)
-        panel.axvspan(etas.index(0.4) - 0.3, etas.index(0.4) + 0.3, color="0.9", zorder=0, label="published peak")
+    for panel, (reading, of_profiles) in zip(panels.flat, by_reading.items(), strict=False):
+        for number, profile in enumerate(profiles):
+            if profile in of_profiles:
+                _draw_accuracies(panel, of_profiles[profile], ordered_etas, number, profile)
+        if profiles[-1] in of_profiles:
+            _draw_levels(panel, of_profiles[profiles[-1]])
+        peak = ordered_etas.index(0.4)
+        panel.axvspan(peak - 0.3, peak + 0.3, color="0.9", zorder=0, label="published peak")
         panel.set_title(reading.replace(", plane", ",\nplane").replace(", sphere", ",\nsphere"), fontsize=9)
         panel.set(ylim=(35, 100), ylabel="accuracy [%]")
         panel.label_outer()
-        _frame(panel, etas)
+        _name_etas(panel, ordered_etas)
     for number, panel in enumerate(panels.flat):
-        if number >= len(readings):
+        if number >= len(by_reading):
             panel.set_axis_off()
-        elif number >= len(readings) - 3:  # nothing may stand below it
+        elif number >= len(by_reading) - 3:  # nothing may stand below it
             panel.xaxis.set_tick_params(labelbottom=True)
             panel.set_xlabel("η, width of the noise")
-    named = {text: mark for panel in panels.flat for mark, text in zip(*panel.get_legend_handles_labels(), strict=True)}
-    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(named))
+    _share_legend(figure, panels.flat)
     return figure
+
+
+def _draw_accuracies(panel: Axes, study: Study, etas: Sequence[float], number: int, profile: str) -> None:
+    """One curve of :func:`by_noise`; ``number`` counts the profiles, whose markers stand side by side."""
+    trained = vince_figure6.frame(study)
+    colour = COLOURS[CYCLE[2 * number]]
+    place = trained["eta"].map(etas.index) + 0.24 * number - 0.12
+    panel.plot(place, trained["accuracy"], MARKERS[number], color=colour, ms=4, alpha=0.7)
+    mean = trained["accuracy"].groupby(place).mean()
+    panel.plot(mean.index, mean, ("--", "-")[number], color=colour, lw=1.6, label=profile)
+    lost = place[trained["outcome"] != "trained"]
+    panel.plot(lost, [50] * len(lost), "x", color=COLOURS["query"], ms=7)
+
+
+def _draw_levels(panel: Axes, study: Study) -> None:
+    """The accuracies of the raw points and of an untrained encoder."""
+    rows = pd.DataFrame(study.rows)
+    for encoder, dash in (("raw", "-."), ("untrained", ":")):
+        level = rows.loc[rows["encoder"] == encoder, "accuracy"].astype(float).mean()
+        panel.axhline(level, color="0.3", ls=dash, lw=1.2, label=encoder)
+
+
+def _share_legend(figure: Figure, panels: Iterable[Axes]) -> None:
+    """One legend for all panels above them, each label once."""
+    handles: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles[label] = handle
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles))
 
 
 def bounds_by_noise(curves: Sequence[Study], negatives: int) -> Figure:
@@ -130,21 +204,23 @@ def bounds_by_noise(curves: Sequence[Study], negatives: int) -> Figure:
     etas = sorted({eta for study in curves for eta in vince_figure6.frame(study)["eta"]})
     figure, panel = subplots(size=(8, 3.8))
     for number, study in enumerate(curves):
-        name, trained = str(study.rows[0]["reading"]), vince_figure6.frame(study)
+        name = str(study.rows[0]["reading"])
+        trained = vince_figure6.frame(study)
         mean = trained["mi_bound"].groupby(trained["eta"].map(etas.index)).mean()
-        colour, dash = plt.get_cmap("viridis")(number / len(curves)), "--" if "sphere" in name else "-"
+        colour = plt.get_cmap("viridis")(number / len(curves))
+        dash = "--" if "sphere" in name else "-"
         panel.plot(mean.index, mean, MARKERS[number % len(MARKERS)], color=colour, ls=dash, label=name)
     panel.axhline(math.log(negatives), color="0.3", ls=":", lw=1.2, label="log K, the ceiling")
     panel.set(xlabel="η, width of the noise", ylabel="bound log K − loss [nats]")
-    _frame(panel, etas)
+    _name_etas(panel, etas)
     figure.legend(loc="outside right center", fontsize=8)
     return figure
 
 
 def _two_spirals(panel: Axes, points: np.ndarray, labels: np.ndarray) -> None:
     for label, colour, marker in ((0, "truth", "o"), (1, "negative", "^")):
-        own = points[labels == label]
-        panel.plot(own[:, 0], own[:, 1], marker, color=COLOURS[colour], ms=4, mec="none", label=f"spiral {label + 1}")
+        x, y = points[labels == label].T
+        panel.plot(x, y, marker, color=COLOURS[colour], ms=4, mec="none", label=f"spiral {label + 1}")
 
 
 def views_of_spirals(etas: Sequence[float] = (0.0, 0.4, 1.6), count: int = 500) -> Figure:
@@ -166,21 +242,17 @@ def views_of_spirals(etas: Sequence[float] = (0.0, 0.4, 1.6), count: int = 500) 
 def planes(drawn: Study, title: str) -> Figure:
     """Representations of ``representations``, a row a seed, and the line that logistic regression draws."""
     rows = pd.DataFrame(drawn.rows).dropna()
-    seeds, etas = rows["seed"].unique(), rows["eta"].unique()
+    seeds = list(rows["seed"].unique())
+    etas = list(rows["eta"].unique())
     figure, panels = subplots(len(seeds), len(etas), (3.3 * len(etas), 3.3 * len(seeds)), squeeze=False)
-    for (seed, eta), own in rows.groupby(["seed", "eta"]):
-        panel = panels[list(seeds).index(seed), list(etas).index(eta)]
-        points, labels = own[["x", "y"]].to_numpy(), own["label"].to_numpy()
+    for (seed, eta), encoded in rows.groupby(["seed", "eta"]):
+        panel = panels[seeds.index(seed), etas.index(eta)]
+        points = encoded[["x", "y"]].to_numpy()
+        labels = encoded["label"].to_numpy()
         _two_spirals(panel, points, labels)
         panel.margins(0.08)
-        window = {"xlim": panel.get_xlim(), "ylim": panel.get_ylim()}
-        scale = points.std(0).max() or 1.0
-        probe = LogisticRegression(C=1e4).fit(points / scale, labels)
-        (first, second), offset = probe.coef_[0] / scale, probe.intercept_[0]
-        if abs(second) > 1e-9:
-            panel.axline((0, -offset / second), slope=-first / second, color=COLOURS["query"], ls="--", lw=1.2)
-        right = 100 * probe.score(points / scale, labels)
-        panel.set(title=f"seed {seed}, η = {eta:g}: {right:.0f} %", **window)
+        accuracy = _draw_probe(panel, points, labels)
+        panel.set_title(f"seed {seed}, η = {eta:g}: {accuracy:.0f} %")
     for panel in panels[:, 0]:
         panel.set_ylabel("second output")
     for panel in panels[-1]:
@@ -188,6 +260,19 @@ def planes(drawn: Study, title: str) -> Figure:
     panels[0, 0].legend(fontsize=8)
     figure.suptitle(title)
     return figure
+
+
+def _draw_probe(panel: Axes, points: NDArray[Any], labels: NDArray[Any]) -> float:
+    """The line by which logistic regression tells two classes of points apart, and its accuracy in percent."""
+    window = {"xlim": panel.get_xlim(), "ylim": panel.get_ylim()}
+    scale = points.std(0).max() or 1.0
+    probe = LogisticRegression(C=1e4).fit(points / scale, labels)
+    first, second = probe.coef_[0] / scale
+    offset = probe.intercept_[0]
+    if abs(second) > 1e-9:
+        panel.axline((0, -offset / second), slope=-first / second, color=COLOURS["query"], ls="--", lw=1.2)
+    panel.set(**window)
+    return float(100 * probe.score(points / scale, labels))
 
 
 def by_distance(curves: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
@@ -199,7 +284,8 @@ def by_distance(curves: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     for panel, (title, each) in zip(panels[0], curves.items(), strict=True):
         for number, (label, means) in enumerate(each.items()):
             slope, offset, r2 = fmicl_figure1.straight(means)
-            colour, ends = COLOURS[("truth", "negative")[number]], means["distance"].iloc[[0, -1]]
+            colour = COLOURS[("truth", "negative")[number]]
+            ends = means["distance"].iloc[[0, -1]]
             panel.vlines(means["distance"], means["low"], means["high"], color=colour, lw=0.8)
             panel.plot(means["distance"], means["log p"], ("o", "s")[number], color=colour, ms=5)
             panel.plot(ends, offset + slope * ends, color=colour, lw=1.5, label=f"{label}: R² {r2:.3f}")

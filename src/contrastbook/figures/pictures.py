@@ -63,25 +63,34 @@ def channels(scenes: Tensor, classes: Sequence[str]) -> Figure:
     Luminance and depth go from dark to light, chrominance is shown at equal luminance, a normal's three components
     are red, green and blue. ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1].
     """
-    names = ("L", "ab", "depth", "normal", "label")
-    known = [name for name in names if ("rgb" if name in ("L", "ab") else name) in slices(scenes.shape[1])]
+    packed = slices(scenes.shape[1])
+    names = []
+    for name, source in {"L": "rgb", "ab": "rgb", "depth": "depth", "normal": "normal", "label": "label"}.items():
+        if source in packed:
+            names.append(name)
     rows = []
     for scene in scenes:
-        panels = [scene[:3].movedim(0, 2).numpy()]
-        for name in known:
-            view = Channels((name,)).read(scene[None])[0][0]
-            if name == "ab":
-                a, b = view.numpy()  # green to red, blue to yellow
-                panels.append((0.5 + np.stack([a + b / 2, b / 2 - a, -b], 2)).clip(0, 1))
-            elif name == "normal":
-                panels.append((1 + view.movedim(0, 2).numpy()) / 2)
-            elif name == "label":
-                panels.append(_classes(labels(scene[None])[0], len(classes)))
-            else:
-                panels.append(plt.get_cmap("gray" if name == "L" else "viridis")((view[0].numpy() + 1) / 2)[..., :3])
-        rows.append(panels)
-    titles = ["picture", *("labels" if name == "label" else name for name in known)]
+        picture = scene[:3].movedim(0, 2).numpy()
+        rows.append([picture, *(_channel(scene, name, len(classes)) for name in names)])
+    titles = ["picture", *({"label": "labels"}.get(name, name) for name in names)]
     return _panels(rows, titles, f"{len(scenes)} scenes, a row each, as {', '.join(titles)}")
+
+
+def _channel(scene: Tensor, name: str, classes: int) -> NDArray[Any]:
+    """A view of a packed scene ``[C, H, W]`` as colours ``[H, W, 3]`` in [0, 1]."""
+    if name == "label":
+        return _classes(labels(scene[None])[0], classes)
+    view = Channels((name,)).read(scene[None])[0][0]
+    colours: NDArray[Any]
+    if name == "ab":
+        a, b = view.numpy()  # green to red, blue to yellow
+        colours = (0.5 + np.stack([a + b / 2, b / 2 - a, -b], 2)).clip(0, 1)
+    elif name == "normal":
+        colours = (1 + view.movedim(0, 2).numpy()) / 2
+    else:
+        ramp = plt.get_cmap("gray" if name == "L" else "viridis")
+        colours = ramp((view[0].numpy() + 1) / 2)[..., :3]
+    return colours
 
 
 def segmentations(scenes: Tensor, predicted: Mapping[str, Tensor], classes: Sequence[str]) -> Figure:
@@ -89,13 +98,17 @@ def segmentations(scenes: Tensor, predicted: Mapping[str, Tensor], classes: Sequ
 
     ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1]. ``predicted``: name of a segmenter to classes ``[B, H, W]``.
     """
-    truth, rows = labels(scenes), []
+    truth = labels(scenes)
+    rows = []
     for k, scene in enumerate(scenes):
-        painted = [_classes(classes_[k], len(classes)) for classes_ in (*predicted.values(), truth)]
-        rows.append([scene[:3].movedim(0, 2).numpy(), *painted])
-    right = {name: float((p == truth)[truth >= 0].double().mean()) for name, p in predicted.items()}
-    shares = "; ".join(f"{name} is right in {100 * share:.0f} % of these pixels" for name, share in right.items())
-    return _panels(rows, ["picture", *predicted, "labels"], f"{len(scenes)} scenes with their classes: {shares}")
+        maps = [_classes(of_pixels[k], len(classes)) for of_pixels in (*predicted.values(), truth)]
+        rows.append([scene[:3].movedim(0, 2).numpy(), *maps])
+    sentences = []
+    for name, of_pixels in predicted.items():
+        is_right = (of_pixels == truth)[truth >= 0]
+        sentences.append(f"{name} is right in {100 * float(is_right.double().mean()):.0f} % of these pixels")
+    alt = f"{len(scenes)} scenes with their classes: {'; '.join(sentences)}"
+    return _panels(rows, ["picture", *predicted, "labels"], alt)
 
 
 def flow_colours(flow: Tensor, full: float) -> NDArray[np.float64]:
@@ -119,27 +132,36 @@ def strip(frames: Tensor, flows: Mapping[str, Tensor], times: Sequence[int], *, 
     ``frames``: uint8 ``[T, 3, H, W]``. ``flows``: heading to ``[T′, 2, H, W]``, in pixels a frame, with T′ above every
     time.
     """
-    full = max(1e-6, max(float(flow[list(times)].norm(dim=1).max()) for flow in flows.values()))
+    longest = max(float(flow[list(times)].norm(dim=1).max()) for flow in flows.values())
+    full = max(1e-6, longest)
     rows = {"frame": [frames[t].permute(1, 2, 0).numpy() for t in times]}
-    rows |= {name: [flow_colours(flow[t], full) for t in times] for name, flow in flows.items()}
-    y, x = torch.meshgrid(axis := torch.linspace(-full, full, 65), axis, indexing="ij")
-    disc = flow_colours(torch.stack([x, y]), full)
-    disc[(x.square() + y.square() > full**2).numpy()] = 1
+    for name, flow in flows.items():
+        rows[name] = [flow_colours(flow[t], full) for t in times]
     size = (1.1 * (len(times) + 1), 1.2 * len(rows) + 0.4)
     figure, panels = subplots(len(rows), len(times) + 1, size, squeeze=False, facecolor="none")
-    for line, (name, shown) in zip(panels, rows.items(), strict=True):
-        for panel, picture, t in zip(line[:-1], shown, times, strict=True):
+    for line, (name, pictures) in zip(panels, rows.items(), strict=True):
+        for panel, picture in zip(line[:-1], pictures, strict=True):
             panel.imshow(picture, interpolation="nearest")
             panel.set(xticks=[], yticks=[])
-            if name == "frame":
-                panel.set_title(f"t = {t}", fontsize=8, color=GREY)
         line[0].set_ylabel(name, fontsize=8, color=GREY)
         line[-1].axis("off")
+    for panel, t in zip(panels[0], times, strict=False):
+        panel.set_title(f"t = {t}", fontsize=8, color=GREY)
     key = panels[-1, -1]
-    key.imshow(disc, interpolation="bilinear")
+    key.imshow(_disc_of_directions(full), interpolation="bilinear")
     key.set_title(f"to {full:.1f} px", fontsize=8, color=GREY)
     figure.suptitle(title, fontsize=10, color=GREY)
     return figure
+
+
+def _disc_of_directions(full: float) -> NDArray[np.float64]:
+    """The key of the colours: every displacement up to a length, white outside."""
+    axis = torch.linspace(-full, full, 65)
+    y, x = torch.meshgrid(axis, axis, indexing="ij")
+    disc = flow_colours(torch.stack([x, y]), full)
+    is_outside = x.square() + y.square() > full**2
+    disc[is_outside.numpy()] = 1
+    return disc
 
 
 def objects(
@@ -155,20 +177,33 @@ def objects(
     titles = ["truth", *(escape.html(labels.get(method, method)) for method in methods)]
     figure = make_subplots(pictures, len(titles), column_titles=titles, horizontal_spacing=0.01, vertical_spacing=0.02)
     for picture in range(pictures):
-        pixels, shown = detections(study, test, picture, threshold)
-        (height, width), buffer = pixels.shape[:2], BytesIO()  # a box may lie beyond; the columns stay of one size
-        Image.fromarray(pixels).save(buffer, "jpeg", quality=85)
-        source = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-        drawn = {"source": source, "x": -0.5, "y": -0.5, "sizex": width, "sizey": height, "layer": "below"}
-        for column, (x, y) in enumerate(shown.values(), 1):
-            look, place = {"color": COLOURS["truth" if column == 1 else "other"]}, {"row": picture + 1, "col": column}
-            figure.add_scatter(x=x, y=y, mode="lines", line=look, hoverinfo="skip", **place)
-            figure.add_layout_image(drawn, **place)
+        pixels, outlines = detections(study, test, picture, threshold)
+        height, width = pixels.shape[:2]
+        below = {"source": _as_address(pixels), "x": -0.5, "y": -0.5, "sizex": width, "sizey": height, "layer": "below"}
+        for column, (x, y) in enumerate(outlines.values(), 1):
+            colour = COLOURS["truth"] if column == 1 else COLOURS["other"]
+            place = {"row": picture + 1, "col": column}
+            figure.add_scatter(x=x, y=y, mode="lines", line={"color": colour}, hoverinfo="skip", **place)
+            figure.add_layout_image(below, **place)
+            # a box may lie beyond the picture; the columns stay of one size
             figure.update_xaxes(range=[-0.5, width - 0.5], **place)
             figure.update_yaxes(range=[height - 0.5, -0.5], scaleanchor=figure.data[-1].xaxis, **place)
-    figure.update_xaxes(visible=False, constrain="domain").update_yaxes(visible=False, constrain="domain")
-    bare = {"template": "plotly_white", "showlegend": False, "title": {"text": ""}}
-    return figure.update_layout(height=190 * pictures + 120, margin={"l": 5, "r": 5, "t": 40, "b": 5}, **bare)
+    figure.update_xaxes(visible=False, constrain="domain")
+    figure.update_yaxes(visible=False, constrain="domain")
+    return figure.update_layout(
+        height=190 * pictures + 120,
+        margin={"l": 5, "r": 5, "t": 40, "b": 5},
+        template="plotly_white",
+        showlegend=False,
+        title={"text": ""},
+    )
+
+
+def _as_address(pixels: NDArray[np.uint8]) -> str:
+    """A picture ``[H, W, 3]`` as a ``data:`` address."""
+    buffer = BytesIO()
+    Image.fromarray(pixels).save(buffer, "jpeg", quality=85)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def detections(
@@ -176,21 +211,34 @@ def detections(
 ) -> tuple[NDArray[np.uint8], dict[str, tuple[list[float], list[float]]]]:
     """A test picture ``[H, W, 3]``, and the outlines of ``truth`` and of what each method finds with that score."""
     pixels = test[picture].permute(1, 2, 0).numpy()
-    here = [row for row in study.rows if row["picture"] == picture and float(row["score"] or 0) >= threshold]
-    every: dict[str, Sequence[Mapping[str, Any]]] = {"truth": test.annotations.of_image[test.ids[picture]]}
+    height, width = pixels.shape[:2]
+    annotations: dict[str, list[Any]] = {"truth": list(test.annotations.of_image[test.ids[picture]])}
     for method in study.config["rows"]:
-        every[method] = [json.loads(str(row["found"])) for row in here if row["method"] == method]
-    return pixels, {name: _outlines(shown, *pixels.shape[:2]) for name, shown in every.items()}
+        annotations[method] = []
+    for row in study.rows:
+        if row["picture"] == picture and float(row["score"] or 0) >= threshold:
+            annotations[str(row["method"])].append(json.loads(str(row["found"])))
+    return pixels, {name: _outlines(each, height, width) for name, each in annotations.items()}
 
 
-def _outlines(shown: Sequence[Mapping[str, Any]], height: int, width: int) -> tuple[list[float], list[float]]:
+def _outlines(annotations: Sequence[Mapping[str, Any]], height: int, width: int) -> tuple[list[float], list[float]]:
     """The edges of masks, and boxes where there is no mask, as one line with gaps: x and y, NaN after each piece."""
-    corners: list[tuple[float, float]] = []
-    for each in shown:
-        left, top, wide, high = each["bbox"]
-        box = np.array([(0, 0), (wide, 0), (wide, high), (0, high), (0, 0)]) + 1 + (left, top)
-        mask = np.pad(draw(each["segmentation"], height, width).numpy(), 1) if "segmentation" in each else None
-        pieces: Any = [box] if mask is None else contour_generator(z=mask).lines(0.5)
-        for piece in pieces:
-            corners += [*map(tuple, (piece - 1).round(1).tolist()), (math.nan, math.nan)]
-    return [x for x, _ in corners], [y for _, y in corners]
+    x: list[float] = []
+    y: list[float] = []
+    for annotation in annotations:
+        for piece in _pieces(annotation, height, width):
+            across, down = piece.round(1).T.tolist()
+            x += [*across, math.nan]
+            y += [*down, math.nan]
+    return x, y
+
+
+def _pieces(annotation: Mapping[str, Any], height: int, width: int) -> list[NDArray[Any]]:
+    """The outlines of one object ``[corners, 2]`` each: of its mask, or of its box."""
+    if "segmentation" in annotation:
+        mask = np.pad(draw(annotation["segmentation"], height, width).numpy(), 1)  # an outline goes round the border
+        lines: Any = contour_generator(z=mask).lines(0.5)
+        return [line - 1 for line in lines]
+    left, top, wide, high = annotation["bbox"]
+    corners = np.array([(0, 0), (wide, 0), (wide, high), (0, high), (0, 0)])
+    return [corners + 1 + (left, top) - 1]

@@ -81,13 +81,14 @@ class State:
     steps: int = 300
 
     def __post_init__(self) -> None:
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
+        for name, options in CHOICES.items():
+            if getattr(self, name) not in options:
+                raise unknown(name, getattr(self, name), options)
         for name, (low, *_, high) in STOPS.items():
             value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
-            if not number or (name in WHOLE and value != int(value)):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            in_range = is_number and low <= value <= high
+            if not in_range or (name in WHOLE and value != int(value)):
                 kind = "an integer" if name in WHOLE else "a number"
                 raise reject(name, value, f"{kind} from {low:g} to {high:g}")
         shared = 2 * self.near + self.common
@@ -115,65 +116,131 @@ class State:
     def check(self) -> Recipe:
         """The recipe, after its parts have chosen keys for one query and its objective has scored them."""
         others = CLASSES * self.circle - 1
-        first_use(self.knobs, {"both": 2 * others, "queue": self.size}.get(self.keys, others))
+        count = others
+        if self.keys == "both":
+            count = 2 * others
+        elif self.keys == "queue":
+            count = self.size
+        first_use(self.knobs, count)
         return self.recipe()
 
 
 WHOLE = [field.name for field in fields(State) if field.type == "int"]
 
 
-def make_recipe(c: Mapping[str, Any]) -> Recipe:
+def make_recipe(knobs: Mapping[str, Any]) -> Recipe:
     """The recipe that values of knobs make, or the library's refusal."""
-    outer = schedules.Linear(c["start"], c["outer"], c["until"], c["begin"]) if c["anneal"] else c["outer"]
-    order = c["order"] if c["divergence"] == "tsallis" else None
-    parts: dict[str, Callable[[], Any]] = {
-        "every": negatives.Every,
-        "ball": lambda: negatives.Ball(outer, k=None),
-        "ring": lambda: negatives.Ring(c["inner"], outer, k=None),
-        "one": positives.One,
-        "many": lambda: positives.Many(c["count"]),
-        "joint": lambda: positives.Joint(c["count"], c["strength"]),
-        "neighbours": lambda: positives.Neighbours(c["closest"]),
-        "infonce": objectives.InfoNCE,
-        "without": lambda: objectives.InfoNCE(False),
-        "fmicl": lambda: objectives.FMICL(c["divergence"], order, c["weight"]),
-        "au": lambda: objectives.AlignUniform(c["align"], c["uniform"], c["t"]),
-        "spectral": objectives.Spectral,
-    }
+    several = knobs["positives"] in ("many", "joint")
     return Recipe(
         NAME,
         LABEL,
-        views=views.Augmented(1 + c["count"] if c["positives"] in ("many", "joint") else 2),
-        keys=keys.Queue(c["size"], 0) if c["keys"] == "queue" else keys.InBatch(c["keys"], symmetric=False),
-        **{choice: parts[c[choice]]() for choice in ("negatives", "positives", "objective")},
-        temperature={"fmicl": c["sigma2"], "au": 1}.get(c["objective"], c["tau"]),
+        views=views.Augmented(1 + knobs["count"] if several else 2),
+        keys=_keys(knobs),
+        negatives=_negatives(knobs),
+        positives=_positives(knobs),
+        objective=_objective(knobs),
+        temperature=_temperature(knobs),
     )
 
 
-def first_use(c: Mapping[str, Any], count: int) -> None:
+def _keys(knobs: Mapping[str, Any]) -> keys.Keys:
+    if knobs["keys"] == "queue":
+        return keys.Queue(knobs["size"], 0)
+    return keys.InBatch(knobs["keys"], symmetric=False)
+
+
+def _negatives(knobs: Mapping[str, Any]) -> negatives.Negatives:
+    outer = knobs["outer"]
+    if knobs["anneal"]:
+        outer = schedules.Linear(knobs["start"], outer, knobs["until"], knobs["begin"])
+    match knobs["negatives"]:
+        case "ball":
+            return negatives.Ball(outer, k=None)
+        case "ring":
+            return negatives.Ring(knobs["inner"], outer, k=None)
+        case _:
+            return negatives.Every()
+
+
+def _positives(knobs: Mapping[str, Any]) -> positives.Positives:
+    match knobs["positives"]:
+        case "many":
+            return positives.Many(knobs["count"])
+        case "joint":
+            return positives.Joint(knobs["count"], knobs["strength"])
+        case "neighbours":
+            return positives.Neighbours(knobs["closest"])
+        case _:
+            return positives.One()
+
+
+def _objective(knobs: Mapping[str, Any]) -> objectives.Objective:
+    match knobs["objective"]:
+        case "without":
+            return objectives.InfoNCE(False)
+        case "fmicl":
+            order = knobs["order"] if knobs["divergence"] == "tsallis" else None
+            return objectives.FMICL(knobs["divergence"], order, knobs["weight"])
+        case "au":
+            return objectives.AlignUniform(knobs["align"], knobs["uniform"], knobs["t"])
+        case "spectral":
+            return objectives.Spectral()
+        case _:
+            return objectives.InfoNCE()
+
+
+def _temperature(knobs: Mapping[str, Any]) -> float:
+    match knobs["objective"]:
+        case "fmicl":
+            temperature = knobs["sigma2"]
+        case "au":
+            temperature = 1
+        case _:
+            temperature = knobs["tau"]
+    return temperature
+
+
+def first_use(knobs: Mapping[str, Any], count: int) -> None:
     """Refuse what the first batch of ``count`` keys would: the objective has all of them, a region is at its least."""
-    recipe = make_recipe(c)
+    recipe = make_recipe(knobs)
     pool = Candidates(torch.zeros(1, count, dtype=torch.float64))
     draws = BatchRandom(torch.Generator().manual_seed(0))
-    own, lift = torch.zeros(1, dtype=torch.float64), None
+    positive = torch.zeros(1, dtype=torch.float64)
+    lift = None
     if isinstance(recipe.positives, positives.Many | positives.Joint):
-        own, lift = recipe.positives.pair(own.expand(1, recipe.positives.count), 0, 1)
+        positive, lift = recipe.positives.pair(positive.expand(1, recipe.positives.count), 0, 1)
     others = recipe.positives.select(pool, Chosen(None), draws, 0, 1)
-    taken = None if others is None else pool.read(others)
-    recipe.objective(Scores(own, pool.logits, taken, lift=lift, highest=1 / recipe.temperature))
+    more = None if others is None else pool.read(others)
+    recipe.objective(Scores(positive, pool.logits, more, lift=lift, highest=1 / recipe.temperature))
     part = recipe.negatives
     if isinstance(part, negatives.Ring | negatives.Ball):
-        part = replace(part, outer=schedules.bounds(part.outer)[0])
+        smallest, _ = schedules.bounds(part.outer)
+        part = replace(part, outer=smallest)
     part.select(pool, draws, 0, 1)
 
 
 # What the library says, with the numbers that a reader turns marked @name@. They are put in as numbers that occur
 # nowhere else, and looked for in what comes out.
 _MARKS: Mapping[str, float] = {
-    "inner": 1.37, "outer": 13.9, "start": 87.3, "begin": 0.137, "until": 0.613, "count": 17, "count+1": 18,
-    "strength": 3.17, "closest": 2.37, "order": 2.71, "order-1": 1.71, "weight": 4.19, "align": 1.19,
-    "uniform": 1.23, "t": 2.29, "tau": 0.731, "sigma2": 0.919, "size": 613,
-}  # fmt: skip
+    "inner": 1.37,
+    "outer": 13.9,
+    "start": 87.3,
+    "begin": 0.137,
+    "until": 0.613,
+    "count": 17,
+    "count+1": 18,
+    "strength": 3.17,
+    "closest": 2.37,
+    "order": 2.71,
+    "order-1": 1.71,
+    "weight": 4.19,
+    "align": 1.19,
+    "uniform": 1.23,
+    "t": 2.29,
+    "tau": 0.731,
+    "sigma2": 0.919,
+    "size": 613,
+}
 
 
 def _marked(text: str, marks: Mapping[str, float] = _MARKS) -> str:
@@ -186,19 +253,19 @@ def source(part: Any) -> str:
     """Python that makes a part, qualified by its module; fields at their default are left out."""
     if not is_dataclass(part):
         return repr(part)
-    given: list[str] = []
+    arguments: list[str] = []
     named = False
     for field in fields(part):
         value = getattr(part, field.name)
         if field.default is not MISSING and value == field.default:
             named = True  # what follows a field that is left out
             continue
-        named = named or value is None or isinstance(value, bool) or len(given) == 2
-        given.append(f"{field.name}={source(value)}" if named else source(value))
+        named = named or value is None or isinstance(value, bool) or len(arguments) == 2
+        arguments.append(f"{field.name}={source(value)}" if named else source(value))
     module = type(part).__module__.removeprefix("contrastlab.")
     if not module.startswith("scores."):
         module = module.partition(".")[0]
-    return f"{module}.{type(part).__name__}({', '.join(given)})"
+    return f"{module}.{type(part).__name__}({', '.join(arguments)})"
 
 
 _BASE: Mapping[str, Any] = asdict(State()) | dict(_MARKS)
@@ -206,35 +273,37 @@ _BASE: Mapping[str, Any] = asdict(State()) | dict(_MARKS)
 
 def pieces() -> dict[str, dict[str, tuple[str, str]]]:
     """Rows of the equation and parts in Python: choice → option → (TeX, Python)."""
-
-    def piece(row: str, **choices: Any) -> tuple[str, str]:
-        recipe = make_recipe({**_BASE, **choices})
-        names = ("objective", "score", "positives", "negatives", "keys", "views")
-        rows = recipe.equation.removeprefix(r"\begin{aligned}").removesuffix(r"\end{aligned}").split(r"\\ ")
-        code = repr(recipe.temperature) if row == "score" else source(recipe.choices()[row])
-        return _marked(dict(zip(names, rows, strict=True))[row]), _marked(code)
-
-    def each(row: str, choice: str) -> dict[str, tuple[str, str]]:
-        return {name: piece(row, **{choice: name}) for name in CHOICES[choice]}
-
+    objective = {name: _piece("objective", objective=name) for name in CHOICES["objective"]}
     # every divergence but Tsallis differs from the next in its name and f alone
-    latex, code = piece("objective", objective="fmicl", divergence="js")
-    named = latex.replace(divergences.JS.latex, "@f@"), code.replace("'js'", "'@divergence@'")
-    tsallis = piece("objective", objective="fmicl", divergence="tsallis")
+    latex, code = _piece("objective", objective="fmicl", divergence="js")
+    objective["fmicl"] = latex.replace(divergences.JS.latex, "@f@"), code.replace("'js'", "'@divergence@'")
+    objective["tsallis"] = _piece("objective", objective="fmicl", divergence="tsallis")
+    positive = {}
+    for name in CHOICES["positives"]:
+        where = "queue" if name in ("many", "joint") else "across"
+        positive[name] = _piece("positives", positives=name, keys=where)
+    negative = {}
+    for name, anneal in product(CHOICES["negatives"], (0, 1)):
+        negative[f"{name} {anneal}"] = _piece("negatives", negatives=name, anneal=anneal)
     return {
-        "objective": each("objective", "objective") | {"fmicl": named, "tsallis": tsallis},
-        "score": each("score", "objective"),
-        "positives": {
-            name: piece("positives", positives=name, keys="queue" if name in ("many", "joint") else "across")
-            for name in CHOICES["positives"]
-        },
-        "negatives": {
-            f"{name} {anneal}": piece("negatives", negatives=name, anneal=anneal)
-            for name, anneal in product(CHOICES["negatives"], (0, 1))
-        },
-        "keys": each("keys", "keys"),
-        "views": {"two": piece("views"), "several": piece("views", keys="queue", positives="many")},
+        "objective": objective,
+        "score": {name: _piece("score", objective=name) for name in CHOICES["objective"]},
+        "positives": positive,
+        "negatives": negative,
+        "keys": {name: _piece("keys", keys=name) for name in CHOICES["keys"]},
+        "views": {"two": _piece("views"), "several": _piece("views", keys="queue", positives="many")},
     }
+
+
+def _piece(row: str, **choices: Any) -> tuple[str, str]:
+    """A row of the equation that choices make, and the Python of its part."""
+    recipe = make_recipe({**_BASE, **choices})
+    names = ("objective", "score", "positives", "negatives", "keys", "views")
+    lines = recipe.equation.removeprefix(r"\begin{aligned}").removesuffix(r"\end{aligned}").split(r"\\ ")
+    latex = dict(zip(names, lines, strict=True))[row]
+    if row == "score":
+        return _marked(latex), _marked(repr(recipe.temperature))
+    return _marked(latex), _marked(source(recipe.choices()[row]))
 
 
 def refusals() -> dict[str, Any]:

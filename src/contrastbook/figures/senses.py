@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -26,19 +26,27 @@ def audible_view(wave: Tensor, view: LogMel, rng: torch.Generator) -> tuple[Tens
     ``wave``: int16 ``[T]``. Returns decibels ``[M, F]``, masked places at the mean; and samples ``[T]`` in [−1, 1],
     silent where time is masked and without the frequencies whose strongest band is masked.
     """
-    s, plain = view.speech, view.plain(wave[None])[0, 0]
-    bands = draw_mask(1, plain.shape[0], s.frequency_mask, rng, wave.device)[0]
-    frames = draw_mask(1, plain.shape[1], min(s.time_mask, plain.shape[1]), rng, wave.device)[0]
-    shown = plain.masked_fill(bands[:, None] | frames[None], view.mean)
-    shape = torch.hann_window(s.window)
-    spectrum = torch.stft(
-        wave.float() / 32768, s.window, s.hop, window=shape, center=True, pad_mode="constant", return_complex=True
-    )
-    silent = bands[mel_matrix(s.mels, s.window, s.rate).argmax(0)][:, None] | frames[None]
-    heard = torch.istft(spectrum.masked_fill(silent, 0), s.window, s.hop, window=shape, center=True, length=len(wave))
-    noise = 0.01 * s.noise * torch.randn(heard.shape, generator=rng)
-    samples: NDArray[np.float64] = (heard + noise).clamp(-1, 1).double().numpy()
-    return shown, samples
+    speech = view.speech
+    whole = view.plain(wave[None])[0, 0]
+    mels, frames = whole.shape
+    bands_out = draw_mask(1, mels, speech.frequency_mask, rng, wave.device)[0]
+    frames_out = draw_mask(1, frames, min(speech.time_mask, frames), rng, wave.device)[0]
+    decibels = whole.masked_fill(bands_out[:, None] | frames_out[None], view.mean)
+    strongest_band = mel_matrix(speech.mels, speech.window, speech.rate).argmax(0)
+    silent = bands_out[strongest_band][:, None] | frames_out[None]
+    audible = _without(silent, wave, speech.window, speech.hop)
+    noise = 0.01 * speech.noise * torch.randn(audible.shape, generator=rng)
+    samples: NDArray[np.float64] = (audible + noise).clamp(-1, 1).double().numpy()
+    return decibels, samples
+
+
+def _without(silent: Tensor, wave: Tensor, window: int, hop: int) -> Tensor:
+    """A sound ``[T]`` without some frequencies at some times, ``[frequencies, frames]``."""
+    shape = torch.hann_window(window)
+    samples = wave.float() / 32768
+    spectrum = torch.stft(samples, window, hop, window=shape, center=True, pad_mode="constant", return_complex=True)
+    spectrum = spectrum.masked_fill(silent, 0)
+    return torch.istft(spectrum, window, hop, window=shape, center=True, length=len(wave))
 
 
 def spectrograms(views: list[Tensor], titles: list[str]) -> Figure:
@@ -46,34 +54,39 @@ def spectrograms(views: list[Tensor], titles: list[str]) -> Figure:
     if len(views) != len(titles):
         raise reject("titles", titles, f"{len(views)} of them")
     figure, panels = subplots(1, len(views), (3.2 * len(views), 2.7), sharey=True, squeeze=False)
-    every = torch.stack(views).numpy()
-    for panel, view, title in zip(panels[0], every, titles, strict=True):
-        shown = panel.imshow(view, vmin=np.nanmin(every), vmax=np.nanmax(every), origin="lower", aspect="auto")
+    decibels = torch.stack(views).numpy()
+    low, high = np.nanmin(decibels), np.nanmax(decibels)
+    for panel, view, title in zip(panels[0], decibels, titles, strict=True):
+        image = panel.imshow(view, vmin=low, vmax=high, origin="lower", aspect="auto")
         panel.set(facecolor="0.85", xlabel="frame")
         panel.set_title(escape.mathtext(title), fontsize="medium")
     panels[0][0].set_ylabel("mel band (low to high)")
-    figure.colorbar(shown, ax=list(panels[0]), label="decibels")
+    figure.colorbar(image, ax=list(panels[0]), label="decibels")
     return figure
 
 
 def words_alike(step: int, trained: Sequence[word_views.Trained]) -> go.Figure:
     """How near the two words of each pair of synonyms are after so many steps, a row for each of two views."""
-    pairs, scores, rows = word_views.synonyms(), [], []
-    names = [one.view.replace(" ", "<br>", 1) for one in trained]
+    pairs = [" and ".join(pair) for pair in word_views.synonyms()]
     height = 0.3 * np.sin(2.4 * np.arange(len(pairs)))  # apart, so that each dot is seen
-    for at, (one, colour, symbol) in enumerate(
-        zip(trained, ("negative", "positive"), ("circle", "diamond"), strict=True)
-    ):
-        row = dots(one.view, one.cosines(step)[0].numpy(), at + height, colour, symbol, 9)
-        rows.append(row.update(text=[" and ".join(pair) for pair in pairs], hoverinfo="text+x"))
-        scores.append(f"{one.view} {one.similarity(step):.0f}")
+    first, second = trained
+
+    def row(encoder: word_views.Trained, place: int, colour: str, symbol: str) -> go.Scatter:
+        cosines, _ = encoder.cosines(step)
+        markers = dots(encoder.view, cosines.numpy(), place + height, colour, symbol, 9)
+        return markers.update(text=pairs, hoverinfo="text+x")
+
+    scores = [f"{encoder.view} {encoder.similarity(step):.0f}" for encoder in trained]
+    names = [encoder.view.replace(" ", "<br>", 1) for encoder in trained]
     return chart(
         f"After {step} steps, order by meaning (Spearman × 100): {', '.join(scores)}",
-        "cosine of two words that mean the same", "",
-        *rows,
+        "cosine of two words that mean the same",
+        "",
+        row(first, 0, "negative", "circle"),
+        row(second, 1, "positive", "diamond"),
         xaxis_range=[-0.65, 1.05],
         yaxis={"range": [-0.6, 1.6], "tickvals": [0, 1], "ticktext": names},
-    )  # fmt: skip
+    )
 
 
 def crossing(weight: float, spread: float) -> float:
@@ -90,14 +103,20 @@ def push(weight: float = 409600.0, spread: float = 20.0, divergence: str = "kl")
     f = divergences.get(divergence)
     cosine = torch.linspace(-1, 1, 201, dtype=torch.float64)
     log_u = (2 * spread * (cosine - 1)).requires_grad_()
-    slopes = [torch.autograd.grad(part(log_u).sum(), log_u)[0] * 2 * spread for part in (f.derivative, f.composition)]
-    lines = (("pull of a positive", slopes[0], "positive"), ("push of a negative", weight * slopes[1], "negative"))
+
+    def slope(term: Callable[[Tensor], Tensor]) -> Tensor:
+        (in_log_u,) = torch.autograd.grad(term(log_u).sum(), log_u)
+        return in_log_u * 2 * spread
+
+    def curve(name: str, slopes: Tensor, colour: str) -> go.Scatter:
+        look = {"color": COLOURS[colour]}
+        return go.Scatter(x=cosine.numpy(), y=slopes.numpy(), mode="lines", name=name, line=look)
+
     return chart(
         f"{f.title}, α = {weight:g}, c = {spread:g}: how hard a pair is pulled and pushed",
-        "cosine of the pair", "slope of the loss",
-        *(
-            go.Scatter(x=cosine.numpy(), y=values.numpy(), mode="lines", name=name, line={"color": COLOURS[role]})
-            for name, values, role in lines
-        ),
+        "cosine of the pair",
+        "slope of the loss",
+        curve("pull of a positive", slope(f.derivative), "positive"),
+        curve("push of a negative", weight * slope(f.composition), "negative"),
         yaxis={"type": "log", "range": [-8, 8], "dtick": 2, "exponentformat": "power"},
-    )  # fmt: skip
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -21,7 +23,7 @@ from contrastbook.studies.joint_keys import Averages, ViewStatistics
 from contrastlab.papers import TablePlan
 from contrastlab.scores.divergences import Divergence
 from contrastlab.support import escape
-from contrastlab.tables.report import Report
+from contrastlab.tables.report import Estimate, Report
 from contrastlab.tables.results import Result
 
 
@@ -33,12 +35,16 @@ def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:
     """
     figure, axes = subplots(1, len(costs), (9, 3.6), sharey=True, squeeze=False)
     for panel, (dataset, profile, cost) in zip(axes[0], costs, strict=True):
-        rings, ratio = cost.loc[["IRing", "MoCoRing"]], f"ratio ({profile})"
-        kinds = (("published ratio, CIFAR10", "D", ORANGE), ("published ratio, ImageNet", "s", ORANGE),
-                 (ratio, "o", BLUE), (f"ratio of fastest epochs ({profile})", "^", GREEN))  # fmt: skip
-        for k, (name, marker, colour) in enumerate(kinds):
-            half = rings[f"95 % half-width ({profile})"] if name == ratio else None
-            panel.errorbar(rings[name], [k / 8, 1 + k / 8], xerr=half, fmt=marker, color=colour, label=name)
+        rings = cost.loc[["IRing", "MoCoRing"]]
+        half_widths = rings[f"95 % half-width ({profile})"]
+        kinds = (
+            ("published ratio, CIFAR10", "D", ORANGE, None),
+            ("published ratio, ImageNet", "s", ORANGE, None),
+            (f"ratio ({profile})", "o", BLUE, half_widths),
+            (f"ratio of fastest epochs ({profile})", "^", GREEN, None),
+        )
+        for k, (name, marker, colour, bars) in enumerate(kinds):
+            panel.errorbar(rings[name], [k / 8, 1 + k / 8], xerr=bars, fmt=marker, color=colour, label=name)
         panel.axvline(1, color="0.4", ls="--", lw=1)
         panel.axvline(1.5, color="0.4", ls=":", lw=1)
         panel.set(yticks=[0.2, 1.2], yticklabels=rings.index, xlabel="epoch / epoch of the base")
@@ -51,12 +57,21 @@ def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:
 def averages(of: Averages) -> Figure:
     """JCL's three steps: the loss averaged over ever more keys of an image, and the closed form of the same keys."""
     figure, axes = subplots(size=(9, 3.6))
-    frame, shade = of.frame, {"color": "#56B4E9", "alpha": 0.4, "label": "mean of M losses, 90 % of draws"}
-    axes.fill_between(frame.index, frame["low"], frame["high"], **shade)
+    frame = of.frame
+    axes.fill_between(
+        frame.index,
+        frame["low"],
+        frame["high"],
+        color="#56B4E9",
+        alpha=0.4,
+        label="mean of M losses, 90 % of draws",
+    )
     axes.plot(frame.index, frame["mean"], "o-", color=BLUE, label="mean over the draws")
     for (strength, value), style in zip(of.closed.items(), (":", "-", "--"), strict=False):
-        name = f"closed form, λ = {strength:g}{'' if strength else ', the mean key'}"
-        axes.axhline(value, color=ORANGE, linestyle=style, label=name)
+        label = f"closed form, λ = {strength:g}"
+        if strength == 0:
+            label += ", the mean key"
+        axes.axhline(value, color=ORANGE, linestyle=style, label=label)
     axes.set(xlabel="keys of the image, M", ylabel="loss (nats)")
     axes.set_xscale("log", base=2)
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
@@ -66,9 +81,9 @@ def averages(of: Averages) -> Figure:
 def covariance(**sweeps: pd.DataFrame) -> Figure:
     """JCL's loss above that of the mean key against the variance of ``q·k⁺``; title (``_`` for blanks) to a sweep."""
     figure, axes = subplots(1, len(sweeps), (10, 3.8), squeeze=False)
-    draw = [("0", "-", 2.5), (GREEN, "-.", 1.5), (ORANGE, ":", 1.5), (ORANGE, "-", 1.5), (ORANGE, "--", 1.5)]
+    looks = [("0", "-", 2.5), (GREEN, "-.", 1.5), (ORANGE, ":", 1.5), (ORANGE, "-", 1.5), (ORANGE, "--", 1.5)]
     for panel, (title, frame) in zip(axes[0], sweeps.items(), strict=True):
-        for name, (colour, style, width) in zip(frame, draw, strict=True):
+        for name, (colour, style, width) in zip(frame, looks, strict=True):
             panel.plot(frame.index, frame[name], color=colour, linestyle=style, linewidth=width, label=name)
         panel.set(title=title.replace("_", " "), xlabel=frame.index.name, ylabel="loss − loss of the mean key (nats)")
     axes[0][0].legend(fontsize="small")
@@ -85,17 +100,26 @@ def ablations(table: Report, said_good: Mapping[str, tuple[Mapping[str, float], 
     figure, axes = subplots(1, len(said_good), (10, 3.4), sharey=True)
     for panel, (name, (values, good)) in zip(axes, said_good.items(), strict=True):
         panel.axvspan(*good, color="0.9", label="good, says the paper")
-        shown = [(x, measured[method]) for method, x in values.items() if method in measured]
-        bars = [(e.half_width if e.half_width is not None else e.sampling) or 0 for _, e in shown]
-        panel.errorbar([x for x, _ in shown], [e.mean for _, e in shown], yerr=bars, fmt="o-", color=BLUE, label="JCL")
+        methods = [method for method in values if method in measured]
+        means = [measured[method].mean for method in methods]
+        bars = [_half_width(measured[method]) for method in methods]
+        panel.errorbar([values[method] for method in methods], means, yerr=bars, fmt="o-", color=BLUE, label="JCL")
         for method, colour, style in (("jcl/moco_v2", ORANGE, "--"), ("ours/random", "0.4", ":")):
             if method in measured:
                 label = table.plan.label(method)
                 panel.axhline(measured[method].mean, color=colour, linestyle=style, label=label)
         panel.set_xlabel(name)
-    axes[0].set_ylabel(f"{table.metric.label} (%)\n{escape.mathtext(f'{table.dataset}, {table.profile}')}")
+    where = escape.mathtext(f"{table.dataset}, {table.profile}")
+    axes[0].set_ylabel(f"{table.metric.label} (%)\n{where}")
     axes[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
+
+
+def _half_width(estimate: Estimate) -> float:
+    """Of the interval over seeds, or of one seed's sampling error; 0 where neither is known."""
+    if estimate.half_width is not None:
+        return estimate.half_width
+    return estimate.sampling or 0.0
 
 
 def closeness(numbers: Mapping[str, Mapping[Any, ViewStatistics]], title: str) -> Figure:
@@ -118,8 +142,12 @@ def closeness(numbers: Mapping[str, Mapping[Any, ViewStatistics]], title: str) -
 def loss_curves(results: Sequence[Result], plan: TablePlan, rows: Sequence[str], title: str) -> Figure:
     """Losses by epoch, 1 at the first epoch, 0 at the lowest (fmicl Figure 6, in small); first curve of each row."""
     figure, axes = subplots(size=(7, 3.4))
-    curves = {r.method: r.curve for r in reversed(results) if len(r.curve) > 1}
-    for k, method in enumerate(name for name in rows if name in curves):
+    curves = {}
+    for result in reversed(results):  # the first of a method stays
+        if len(result.curve) > 1:
+            curves[result.method] = result.curve
+    drawn_rows = [name for name in rows if name in curves]
+    for k, method in enumerate(drawn_rows):
         loss = np.array([epoch["loss"] for epoch in curves[method]])
         scaled = (loss - loss.min()) / max(np.ptp(loss), 1e-12)
         look = {"color": CYCLE[k % 7], "ls": STYLES[k % 4], "marker": MARKERS[k % 5], "label": plan.label(method)}
@@ -135,11 +163,13 @@ def spreads(of: Mapping[str, Spread]) -> Figure:
 
     A flat line at 2 is the ideal of fmicl Theorem 4; a step from 0 to 4 is two clusters; a line at 0 is one constant.
     """
-    figure, axes = subplots(-(-len(of) // 3), 3, (8, 2.1 * -(-len(of) // 3)), sharex=True, sharey=True, squeeze=False)
+    lines = math.ceil(len(of) / 3)
+    figure, axes = subplots(lines, 3, (8, 2.1 * lines), sharex=True, sharey=True, squeeze=False)
     for panel, (label, each) in zip(axes.flat, of.items(), strict=False):
         kinds = ((each.apart, ORANGE, "-", "different images"), (each.same, BLUE, "--", "views of one image"))
         for values, colour, style, name in kinds:
-            panel.plot(np.linspace(0, 100, len(values)), values, color=colour, lw=2, ls=style, label=name)
+            percents = np.linspace(0, 100, len(values))
+            panel.plot(percents, values, color=colour, lw=2, ls=style, label=name)
         panel.axhline(2, color="0.6", lw=1, ls=":")
         panel.set_title(f"{label}\neffective rank {each.rank:.1f}", fontsize="medium")
     axes[0][0].legend(loc="upper left", fontsize="small")
@@ -169,15 +199,16 @@ def similarities(divergences: Sequence[Divergence], temperature: float) -> Figur
     log_u = (cosine - 1) / temperature
     figure, axes = subplots(2, 2, (8, 6), sharex=True)
     for f, colour, style in zip(divergences, CYCLE, STYLES, strict=False):
-        draw = {"color": colour, "linestyle": style, "lw": 1.8, "label": f.title}
-        axes[0, 0].plot(cosine, f.derivative(log_u), **draw)
-        axes[0, 1].plot(cosine, f.composition(log_u), **draw)
+        look: dict[str, Any] = {"color": colour, "linestyle": style, "lw": 1.8, "label": f.title}
+        axes[0, 0].plot(cosine, f.derivative(log_u), **look)
+        axes[0, 1].plot(cosine, f.composition(log_u), **look)
         inside = f.contains(cosine)
-        axes[1, 1].plot(cosine[inside], f.conjugate(cosine[inside]), **draw)
+        axes[1, 1].plot(cosine[inside], f.conjugate(cosine[inside]), **look)
     axes[1, 0].plot(cosine, cosine, color="0.3", lw=1.8, label="all of them")
     titles = ("Gaussian: f′(u)", "Gaussian: f*(f′(u))", "cosine: s", "cosine: f*(s)")
     for panel, title in zip(axes.flat, titles, strict=True):
-        panel.set(title=title, ylim=(-7, 3.2) if panel is axes[0, 0] else (-1.5, 4.5))
+        panel.set(title=title, ylim=(-1.5, 4.5))
+    axes[0, 0].set_ylim(-7, 3.2)
     axes[0, 0].legend(fontsize="x-small")
     axes[1, 0].legend(fontsize="x-small")
     figure.supxlabel("cosine x·y")
@@ -194,8 +225,8 @@ def weights(frame: pd.DataFrame, natural: float, title: str, *, measured: bool, 
     column = "measured" if measured else "published"
     for kind, colour, style, shift in (("KL", BLUE, "o-", 0.98), ("JS", ORANGE, "s--", 1.02)):
         part = frame[(frame["divergence"] == kind) & frame[column].notna()]
-        half = part["half width"] if measured else None
-        axes.errorbar(part["alpha"] * shift, part[column], half, fmt=style, color=colour, capsize=3, label=kind)
+        bars = part["half width"] if measured else None
+        axes.errorbar(part["alpha"] * shift, part[column], bars, fmt=style, color=colour, capsize=3, label=kind)
     axes.axvline(natural, color="0.4", ls=":", label="natural α, uniform features")
     if floor is not None:
         axes.axhline(floor, color="0.4", ls="--", lw=1, label="untrained encoder")
@@ -227,37 +258,53 @@ def families(frame: pd.DataFrame) -> Figure:
     figure, axes = subplots(1, 2, (9, 1.2 + 1.05 * len(names)), sharey=True)
     for panel, (metric, title) in zip(axes, (("linear", "linear probe"), ("knn200", "200-NN")), strict=True):
         for place, name in enumerate(names):
-            mine = lines[lines["cross"] == name]
-            parents = mine[mine["role"] == "parent"]
-            for shift, label, value in zip((-0.22, 0.22), parents["method"], parents[metric], strict=True):
-                panel.plot(value, place + shift, "s", color=ORANGE, mfc="none", label="parent" * (shift + place < 0))
-                panel.annotate(label, (value, place + shift), (7, -3), textcoords="offset points", fontsize=8)
-            (floor,) = mine.loc[mine["role"] == "random", metric]
-            panel.plot([floor] * 2, [place - 0.4, place + 0.4], ":", color="0.3", label="random encoder" * (not place))
-            (child,) = mine.loc[mine["role"] == "child", metric]
-            panel.plot(child, place, "o", color=BLUE, ms=8, label="child" * (not place))
+            _draw_family(panel, lines[lines["cross"] == name], metric, place)
         panel.set(title=title, xlabel="accuracy (% of test images)", ylim=(len(names) - 0.5, -0.5))
         panel.margins(x=0.18)
     axes[0].set_yticks(range(len(names)), names)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    handles: dict[str, Any] = {}
+    for handle, label in zip(*axes[0].get_legend_handles_labels(), strict=True):
+        handles.setdefault(label, handle)
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
     return figure
+
+
+def _draw_family(panel: Axes, family: pd.DataFrame, metric: str, place: int) -> None:
+    """A cross, its two parents above and below it, and its random encoder as a dotted line."""
+    parents = family[family["role"] == "parent"]
+    for shift, label, value in zip((-0.22, 0.22), parents["method"], parents[metric], strict=True):
+        panel.plot(value, place + shift, "s", color=ORANGE, mfc="none", label="parent")
+        panel.annotate(label, (value, place + shift), (7, -3), textcoords="offset points", fontsize=8)
+    (floor,) = family.loc[family["role"] == "random", metric]
+    panel.plot([floor, floor], [place - 0.4, place + 0.4], ":", color="0.3", label="random encoder")
+    (child,) = family.loc[family["role"] == "child", metric]
+    panel.plot(child, place, "o", color=BLUE, ms=8, label="child")
 
 
 def by_value(lines: pd.DataFrame, knob: str, where: str, *, logarithmic: bool = False) -> Figure:
     """Accuracy against the number at the end of a column's name, a line a method; bars from least to greatest seed."""
     figure, axes = subplots(size=(6.5, 3.8))
-    words = []
-    for k, (label, mine) in enumerate(lines.groupby("label", sort=False)):
-        seeds = mine.assign(value=mine["column"].map(sweep.value)).groupby("value")["accuracy"]
-        mean, low, high = seeds.mean(), seeds.min(), seeds.max()
-        look = {"color": CYCLE[k % 7], "marker": MARKERS[k % 6], "ls": STYLES[k % 7], "label": escape.mathtext(label)}
-        axes.errorbar(mean.index, mean, [mean - low, high - mean], capsize=3, **look)
-        words.append(f"{label} is highest at {mean.idxmax():g}")
+    sentences = []
+    for k, (label, of_method) in enumerate(lines.groupby("label", sort=False)):
+        values = of_method["column"].map(sweep.value)
+        over_seeds = of_method.groupby(values)["accuracy"]
+        mean = over_seeds.mean()
+        axes.errorbar(
+            mean.index,
+            mean,
+            [mean - over_seeds.min(), over_seeds.max() - mean],
+            capsize=3,
+            color=CYCLE[k % 7],
+            marker=MARKERS[k % 6],
+            ls=STYLES[k % 7],
+            label=escape.mathtext(label),
+        )
+        sentences.append(f"{label} is highest at {mean.idxmax():g}")
     if logarithmic:
         axes.set_xscale("log")
     axes.grid(axis="y", color="0.9")
     dress(axes, knob, "1-NN accuracy (%)", escape.mathtext(where))
-    figure.set_label(f"Accuracy against {knob}. {'; '.join(words) or 'Nothing run'}.")
+    figure.set_label(f"Accuracy against {knob}. {'; '.join(sentences) or 'Nothing run'}.")
     return figure
 
 
@@ -268,20 +315,22 @@ def against_bound(lines: pd.DataFrame, where: str) -> Figure:
     """
     figure, axes = subplots(size=(7.5, 4.6))
     means = lines.groupby(["label", "column"], sort=False)[["bound", "accuracy"]].mean()
-    for k, (label, mine) in enumerate(means.groupby("label", sort=False)):
+    for k, (label, of_method) in enumerate(means.groupby("label", sort=False)):
         name = escape.mathtext(label)
-        if mine["bound"].isna().all():
-            axes.axhline(mine["accuracy"].mean(), color="0.4", ls="--", lw=1, label=name)
+        if of_method["bound"].isna().all():
+            axes.axhline(of_method["accuracy"].mean(), color="0.4", ls="--", lw=1, label=name)
             continue
-        axes.plot(mine["bound"], mine["accuracy"], MARKERS[k % 6], color=CYCLE[k % 7], label=name, markersize=7)
-        for column, bound, accuracy in mine.dropna().droplevel("label").itertuples():
+        axes.plot(
+            of_method["bound"], of_method["accuracy"], MARKERS[k % 6], color=CYCLE[k % 7], label=name, markersize=7
+        )
+        for column, bound, accuracy in of_method.dropna().droplevel("label").itertuples():
             axes.annotate(column, (bound, accuracy), xytext=(5, 4), textcoords="offset points", fontsize="small")
     axes.margins(x=0.15, y=0.12)
     axes.grid(color="0.9")
-    bound = "bound on the information between two views, last epoch (nats)"
-    dress(axes, bound, "1-NN accuracy (%)", escape.mathtext(where))
-    words = [f"{p.label} with {p.column}: {p.accuracy:.1f}" for p in means.reset_index().itertuples()]
-    figure.set_label(f"Accuracy against the bound. {'; '.join(words) or 'Nothing run'}.")
+    x_title = "bound on the information between two views, last epoch (nats)"
+    dress(axes, x_title, "1-NN accuracy (%)", escape.mathtext(where))
+    points = [f"{p.label} with {p.column}: {p.accuracy:.1f}" for p in means.reset_index().itertuples()]
+    figure.set_label(f"Accuracy against the bound. {'; '.join(points) or 'Nothing run'}.")
     return figure
 
 
@@ -291,28 +340,32 @@ def accuracy_against_information(study: Study, accuracy: Mapping[str, float], *,
     ``study``: rows of :func:`contrastbook.studies.shared_information.study`. ``floor``: percent of random encoders.
     """
     rows = pd.DataFrame(study.rows)
-    rows = rows[rows["nats"].notna() & rows["row"].isin(list(accuracy))].astype({"nats": float, "half_width": float})
-    figure, panels = subplots(1, 2, (10, 4), sharey=True)
-    kinds = {"colours": ("o", COLOURS["query"], "parts of a colour space"),
-             "patches": ("s", COLOURS["positive"], "patches at a distance")}  # fmt: skip
-    for axes, (kind, (marker, colour, title)) in zip(panels, kinds.items(), strict=True):
-        mine = rows[rows["kind"] == kind]
-        means = mine.groupby("row", sort=False).agg({"nats": "mean", "half_width": "mean", "label": "first"})
-        heights = [accuracy[name] for name in means.index]
-        axes.errorbar(means["nats"], heights, xerr=means["half_width"], fmt=marker, color=colour, capsize=2)
-        axes.margins(x=0.15)
-        for x, y, label in zip(means["nats"], heights, means["label"], strict=True):
-            axes.annotate(str(label), (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
-        if kind == "patches":
-            axes.plot(means["nats"], heights, ":", color=colour)
-        elif floor is not None:
-            axes.axhline(floor, color=COLOURS["other"], ls="--", label="random encoders of L and ab")
-            axes.legend(frameon=False)
-        axes.set(xlabel="MINE's bound on I(v₁; v₂) (nats)", title=title)
-    panels[0].set_ylabel("linear accuracy (%)")
-    for axes in panels:
+    rows = rows[rows["nats"].notna() & rows["row"].isin(list(accuracy))]
+    rows = rows.astype({"nats": float, "half_width": float})
+    means = rows.groupby(["kind", "row"], sort=False).agg({"nats": "mean", "half_width": "mean", "label": "first"})
+    means["accuracy"] = [accuracy[row] for _, row in means.index]
+    figure, (left, right) = subplots(1, 2, (10, 4), sharey=True)
+    colours = means[means.index.get_level_values("kind") == "colours"]
+    _draw_information(left, colours, "o", COLOURS["query"], "parts of a colour space")
+    if floor is not None:
+        left.axhline(floor, color=COLOURS["other"], ls="--", label="random encoders of L and ab")
+        left.legend(frameon=False)
+    patches = means[means.index.get_level_values("kind") == "patches"]
+    _draw_information(right, patches, "s", COLOURS["positive"], "patches at a distance")
+    right.plot(patches["nats"], patches["accuracy"], ":", color=COLOURS["positive"])
+    left.set_ylabel("linear accuracy (%)")
+    for axes in (left, right):
         _set_apart(figure, [text for text in axes.texts if isinstance(text, Annotation)])
     return figure
+
+
+def _draw_information(axes: Axes, means: pd.DataFrame, marker: str, colour: str, title: str) -> None:
+    """A marker with its label for each kind of views: accuracy against information, with the error of the latter."""
+    axes.errorbar(means["nats"], means["accuracy"], xerr=means["half_width"], fmt=marker, color=colour, capsize=2)
+    axes.margins(x=0.15)
+    for x, y, label in zip(means["nats"], means["accuracy"], means["label"], strict=True):
+        axes.annotate(str(label), (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
+    axes.set(xlabel="MINE's bound on I(v₁; v₂) (nats)", title=title)
 
 
 def _set_apart(figure: Figure, labels: Sequence[Annotation]) -> None:
@@ -331,9 +384,11 @@ def estimate_against_truth(study: Study) -> Figure:
     rows = pd.DataFrame(study.rows).groupby("distance").mean(numeric_only=True)
     figure, axes = subplots(size=(6, 3.6))
     axes.plot(rows.index, rows["exact"], "-", color=COLOURS["truth"], label="exact")
-    look = {"fmt": "o", "color": COLOURS["query"], "capsize": 2, "label": "MINE"}
-    axes.errorbar(rows.index, rows["nats"], yerr=rows["half_width"], **look)
+    axes.errorbar(
+        rows.index, rows["nats"], yerr=rows["half_width"], fmt="o", color=COLOURS["query"], capsize=2, label="MINE"
+    )
     axes.set(xlabel="distance of the patches (pixels)", ylabel="I(v₁; v₂) (nats)")
-    axes.set_ylim(bottom=min(0.0, float(np.min(rows["nats"] - rows["half_width"]))))
+    lowest = float(np.min(rows["nats"] - rows["half_width"]))
+    axes.set_ylim(bottom=min(0.0, lowest))
     axes.legend(frameon=False)
     return figure

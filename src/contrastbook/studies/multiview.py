@@ -24,6 +24,7 @@ from contrastbook.checks import require
 from contrastlab.support.errors import reject
 
 Graph = Literal["core", "full"]
+Holding = dict[str, tuple[int, ...]]  #: bit to the views that keep it
 
 FOUR: Mapping[str, tuple[int, ...]] = {"a": (0, 1, 2, 3), "b": (0, 1), "c": (0, 1, 2), "d": (1, 2, 3), "e": (2, 3)}
 """Bit to the views (from 0) that hold it: four views; each has one private bit besides."""
