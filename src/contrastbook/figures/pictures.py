@@ -241,4 +241,4 @@ def _pieces(annotation: Mapping[str, Any], height: int, width: int) -> list[NDAr
         return [line - 1 for line in lines]
     left, top, wide, high = annotation["bbox"]
     corners = np.array([(0, 0), (wide, 0), (wide, high), (0, high), (0, 0)])
-    return [corners + 1 + (left, top) - 1]
+    return [corners + np.array((left, top))]

@@ -38,7 +38,8 @@ class Study(FrozenModel):
 
 def location(root: Path | str, study: str, profile: str, config: Mapping[str, Any]) -> Path:
     """The file that holds these rows under ``root``, measured or not."""
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    text = json.dumps(config, sort_keys=True, allow_nan=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
     return Path(root) / study / f"{profile}-{digest[:8]}.json"
 
 
@@ -57,19 +58,29 @@ def read(path: Path | str) -> Study:
 
 def stored(study: str, profile: str, config: Mapping[str, Any], roots: Sequence[Path | str]) -> Study | None:
     """The rows of this configuration from the first of the folders that holds them; ``None`` where none does."""
-    paths = (location(root, study, profile, config) for root in roots)
-    return next((read(path) for path in paths if path.exists()), None)
+    for root in roots:
+        path = location(root, study, profile, config)
+        if path.exists():
+            return read(path)
+    return None
 
 
 def measure(
-    study: str, profile: str, config: Mapping[str, Any], run: Callable[[], Sequence[Row]], *, out_dir: Path | str,
+    study: str,
+    profile: str,
+    config: Mapping[str, Any],
+    run: Callable[[], Sequence[Row]],
+    *,
+    out_dir: Path | str,
     read_also: Sequence[Path | str] = (),
-) -> Study:  # fmt: skip
+) -> Study:
     """The stored rows of this configuration; measured with ``run`` and stored where there are none."""
-    known = stored(study, profile, config, (out_dir, *read_also))
-    if known is not None:
-        return known
-    started, wall, cpu = datetime.now(UTC), time.perf_counter(), time.process_time()
+    earlier = stored(study, profile, config, (out_dir, *read_also))
+    if earlier is not None:
+        return earlier
+    started = datetime.now(UTC)
+    wall = time.perf_counter()
+    cpu = time.process_time()
     rows = [dict(row) for row in run()]
     origin = results.provenance() | {
         "started": started.isoformat(),

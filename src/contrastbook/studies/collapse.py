@@ -25,11 +25,16 @@ from contrastlab.tasks import frozen
 from contrastlab.train import cpu_fabric
 
 RUNS: Mapping[str, tuple[str, bool, int]] = {
-    "untrained": ("ours/random", False, 0), "KL": ("fmicl/kl", False, 0), "JS": ("fmicl/js", False, 0),
-    "RKL": ("fmicl/reverse_kl", False, 0), "RKL, large rate, seed 0": ("fmicl/reverse_kl", True, 0),
-    "RKL, large rate, seed 1": ("fmicl/reverse_kl", True, 1), "Neyman": ("fmicl/neyman", False, 0),
-    "Neyman, large rate, seed 0": ("fmicl/neyman", True, 0), "Neyman, large rate, seed 1": ("fmicl/neyman", True, 1),
-}  # fmt: skip
+    "untrained": ("ours/random", False, 0),
+    "KL": ("fmicl/kl", False, 0),
+    "JS": ("fmicl/js", False, 0),
+    "RKL": ("fmicl/reverse_kl", False, 0),
+    "RKL, large rate, seed 0": ("fmicl/reverse_kl", True, 0),
+    "RKL, large rate, seed 1": ("fmicl/reverse_kl", True, 1),
+    "Neyman": ("fmicl/neyman", False, 0),
+    "Neyman, large rate, seed 0": ("fmicl/neyman", True, 0),
+    "Neyman, large rate, seed 1": ("fmicl/neyman", True, 1),
+}
 """Label to method, whether it is trained at the paper's learning rate, which is larger, and seed."""
 
 
@@ -47,28 +52,33 @@ def settings() -> Settings:
     return papers.plan("fmicl", "2").settings("shapes", "kl", "smoke").override(epochs=4, train_images=2000)
 
 
-def spread(encoder: nn.Module, chosen: Settings, images: Tensor) -> Spread:
+def spread(encoder: nn.Module, how: Settings, images: Tensor) -> Spread:
     """How an encoder spreads two random views of each image, uint8 ``[N, C, H, W]``."""
-    view = augmentation(chosen.augmentation, chosen.image_size)
+    view = augmentation(how.augmentation, how.image_size)
     views = get("fmicl/kl").views.make(images, view, generator(0, "views"))
     with frozen(encoder):
         x, y = (encoder(v) for v in views)
     share = torch.linalg.svdvals(x) ** 2 / len(x)
-    apart = (2 - 2 * x @ x.T)[tuple(torch.triu_indices(len(x), len(x), 1))].clamp(min=0)
+    rows, columns = torch.triu_indices(len(x), len(x), 1)
+    apart = (2 - 2 * x @ x.T)[rows, columns].clamp(min=0)
     same = (2 - 2 * (x * y).sum(1)).clamp(min=0)
     return Spread(apart.sort()[0], same.sort()[0], float(torch.special.entr(share).sum().exp()))
 
 
 def study(root: Path | str, *, images: int = 256) -> dict[str, Spread]:
     """Every encoder of :data:`RUNS`, trained on the bundled shapes, or read where it was."""
-    shapes, out = data.load("shapes"), {}
+    shapes = data.load("shapes")
+    pictures = cast("ImageSet", shapes.test).images[:images]
     large_rate = papers.plan("fmicl", "2").settings("cifar10", "kl").lr
-    for label, (method, large, seed) in RUNS.items():
-        chosen = settings().override(lr=large_rate) if large else settings()
-        run = Run(get(method).override(chosen.overrides), chosen, shapes, seed, Path(root))
+    spreads = {}
+    for label, (method, is_large, seed) in RUNS.items():
+        how = settings()
+        if is_large:
+            how = how.override(lr=large_rate)
+        run = Run(get(method).override(how.overrides), how, shapes, seed, Path(root))
         (encoder,) = run.train(cpu_fabric(), log=lambda line: None).encoders
-        out[label] = spread(encoder, chosen, cast("ImageSet", shapes.test).images[:images])
-    return out
+        spreads[label] = spread(encoder, how, pictures)
+    return spreads
 
 
 def numbers(spreads: Mapping[str, Spread]) -> pd.DataFrame:
@@ -77,8 +87,10 @@ def numbers(spreads: Mapping[str, Spread]) -> pd.DataFrame:
     frame = pd.DataFrame(index=list(spreads), columns=columns, dtype=float)
     for label, of in spreads.items():
         near = 100 * ((of.apart < 0.4) | (of.apart > 3.6)).float().mean()
-        frame.loc[label] = [float(v) for v in (of.apart.mean(), of.apart.std(), near, of.same.mean(), of.rank)]
-    return frame.assign(verdict=[verdict(dict(zip(columns, row, strict=True))) for row in frame.to_numpy()])
+        values = (of.apart.mean(), of.apart.std(), near, of.same.mean(), of.rank)
+        frame.loc[label] = [float(value) for value in values]
+    verdicts = [verdict(dict(zip(columns, row, strict=True))) for row in frame.to_numpy()]
+    return frame.assign(verdict=verdicts)
 
 
 def verdict(row: Mapping[str, float]) -> str:

@@ -35,39 +35,57 @@ class BeforeAfter:
 def settings(sentences: int = 1280, epochs: int = 2, dropout: float = 0.1) -> Settings:
     """A BERT of two layers from scratch."""
     return Settings(
-        train_images=sentences, dim=64, head="mlp", epochs=epochs, batch_size=64, lr=1e-3, weight_decay=0.0,
-        schedule="linear", milestones=(), knn_every=0, optimiser={"name": "adamw"},
+        train_images=sentences,
+        dim=64,
+        head="mlp",
+        epochs=epochs,
+        batch_size=64,
+        lr=1e-3,
+        weight_decay=0.0,
+        schedule="linear",
+        milestones=(),
+        knn_every=0,
+        optimiser={"name": "adamw"},
         text={"layers": 2, "width": 64, "length": 16, "plain_length": 16, "dropout": dropout},
-    )  # fmt: skip
+    )
 
 
 def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0) -> BeforeAfter:
     """Train ``method`` on the grammar, and score its similarity before and after; needs the extra for text."""
-    recipe, source, pairs = methods.get(method), data.load("grammar").pretrain, data.load("grammar_pairs")
+    recipe = methods.get(method)
+    source = data.load("grammar").pretrain
+    pairs = data.load("grammar_pairs")
     kind = modality(source)
     with fixed(seed):
         before = kind.encoders(recipe.views, source, how)
     after = pretrain(recipe, how, source, seed=seed, log=lambda line: None).encoders
     setting = tasks.Setting(Dropout(1), kind.augmentation(how), pairs)
-    scores = [tasks.spearman(cosines(nets, setting, pairs.test), pairs.test.scores.numpy()) for nets in (before, after)]
-    return BeforeAfter(how, before.eval(), after, (scores[0], scores[1]))
+    truth = pairs.test.scores.numpy()
+    score_before = tasks.spearman(cosines(before, setting, pairs.test), truth)
+    score_after = tasks.spearman(cosines(after, setting, pairs.test), truth)
+    return BeforeAfter(how, before.eval(), after, (score_before, score_after))
 
 
 def dropout_gap(rate: float, texts: Texts, seed: int = 0) -> float:
     """Largest difference of two embeddings of the same sentences by an untrained network in training mode."""
-    source, how = data.load("grammar").pretrain, settings(dropout=rate)
+    source = data.load("grammar").pretrain
+    how = settings(dropout=rate)
     kind = modality(source)
     with fixed(seed):
         nets = kind.encoders(Dropout(2), source, how).train()
+        views = Dropout(2).make(texts, kind.augmentation(how))
         with torch.no_grad():
-            first, second = keys.embed(nets, Dropout(2).make(texts, kind.augmentation(how)))
+            first, second = keys.embed(nets, views)
     return float((first - second).abs().max())
 
 
 def _features(nets: nn.ModuleList, sentences: list[str], how: Settings) -> Tensor:
-    view = modality(data.load("grammar").pretrain).augmentation(how)
+    """Unit features of sentences, ``[N, d]``."""
+    augmentation = modality(data.load("grammar").pretrain).augmentation(how)
+    views = (augmentation.plain(Texts(sentences)),)
     with tasks.frozen(nets):
-        return F.normalize(tasks.represent(nets, (view.plain(Texts(sentences)),), "pooled").double(), dim=1)
+        features = tasks.represent(nets, views, "pooled")
+        return F.normalize(features.double(), dim=1)
 
 
 def nearest(networks: BeforeAfter, query: str, others: list[str], count: int = 3) -> pd.DataFrame:
@@ -87,6 +105,10 @@ def shared_words(networks: BeforeAfter, sentences: list[str]) -> tuple[float, fl
     bags = [set(re.findall(r"\w+", line.lower())) for line in sentences]
     shared = [len(a & b) / (len(a) * len(b)) ** 0.5 for a, b in itertools.combinations(bags, 2)]
     upper = torch.triu_indices(len(bags), len(bags), 1)
-    features = (_features(nets, sentences, networks.settings) for nets in (networks.before, networks.after))
-    before, after = (tasks.spearman((x[upper[0]] * x[upper[1]]).sum(1), np.array(shared)) for x in features)
-    return before, after
+
+    def correlation(nets: nn.ModuleList) -> float:
+        features = _features(nets, sentences, networks.settings)
+        cosines_of_pairs = (features[upper[0]] * features[upper[1]]).sum(1)
+        return tasks.spearman(cosines_of_pairs, np.array(shared))
+
+    return correlation(networks.before), correlation(networks.after)

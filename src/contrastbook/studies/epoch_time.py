@@ -24,8 +24,10 @@ def published(kind: Literal["ratio", "extra"] = "ratio") -> pd.DataFrame:
     if kind not in ("ratio", "extra"):
         raise reject("kind", kind, "ratio or extra")
     times = papers.published("ring", "5a").pivot_table(index="row", columns="column", values="value", sort=False)
-    rings, bases = times.loc[list(PAIRS)], times.loc[list(PAIRS.values())].set_axis(list(PAIRS))
-    return (rings / bases if kind == "ratio" else rings - bases).T.rename_axis(columns=None)
+    rings = times.loc[list(PAIRS)]
+    bases = times.loc[list(PAIRS.values())].set_axis(list(PAIRS))
+    compared = rings / bases if kind == "ratio" else rings - bases
+    return compared.T.rename_axis(columns=None)
 
 
 def printed_beside() -> pd.DataFrame:
@@ -51,52 +53,84 @@ def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile
     ratio over common seeds, of one machine, precision and settings. NaN: no result.
     """
     plan.settings(dataset, next(iter(papers.REFERENCES)), profile)  # checks both names
-    chosen = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]
+    timed_results = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]
     rows = [name for name in plan.rows if plan.label(name) in {*PAIRS, *PAIRS.values()}]
-    timed = {name: _timed(_of_table(plan, chosen, dataset, name, profile)) for name in rows}
+    runs = {name: _timed(_of_table(plan, timed_results, dataset, name, profile)) for name in rows}
     ratios = published()
-    records = [_record(plan, name, timed, ratios, f"({profile})") for name in timed]
+    records = []
+    for name in rows:
+        base = plan.pairs.get(name, "")
+        record: dict[str, object] = {"method": plan.label(name), **_printed(ratios, plan.label(name))}
+        record |= _times(runs[name], f"({profile})")
+        record |= _ratios(runs[name], runs.get(base, []), f"({profile})")
+        record["machine"] = machine(runs[name][0]) if runs[name] else ""
+        records.append(record)
     frame = pd.DataFrame.from_records(records, index="method")
     return frame.astype({name: "float64" for name in frame if not str(name).startswith(("epochs", "seeds", "machine"))})
 
 
-def _record(
-    plan: TablePlan, name: str, timed: Mapping[str, Sequence[Result]], ratios: pd.DataFrame, here: str
-) -> dict[str, object]:
-    runs, label = timed[name], plan.label(name)
-    every = [s for run in runs for s in _epochs(run)]
-    pairs = [(_epochs(a), _epochs(b)) for a in runs for b in timed.get(plan.pairs.get(name, ""), []) if _alike(a, b)]
-    mean, half = interval([float(np.mean(a) / np.mean(b)) for a, b in pairs]) if pairs else (None, None)
-    fastest = [min(s for pair in pairs for s in pair[side]) for side in (0, 1)] if pairs else []
+def _printed(ratios: pd.DataFrame, label: str) -> dict[str, object]:
+    """The published ratios of a row, by data set; None where it has none."""
+    columns: dict[str, object] = {}
+    for column in ratios.index:
+        dataset = str(column).split()[0]
+        columns[f"published ratio, {dataset}"] = ratios.loc[column, label] if label in ratios else None
+    return columns
+
+
+def _times(runs: Sequence[Result], here: str) -> dict[str, object]:
+    """How long the epochs of some runs took."""
+    seconds = [each for run in runs for each in _epochs(run)]
     return {
-        "method": label,
-        **{
-            f"published ratio, {str(column).split()[0]}": ratios.loc[column, label] if label in ratios else None
-            for column in ratios.index
-        },
-        f"seconds an epoch {here}": float(np.mean(every)) if every else None,
-        f"sd over epochs {here}": float(np.std(every, ddof=1)) if len(every) > 1 else None,
-        f"fastest epoch {here}": min(every, default=None),
-        f"epochs {here}": len(every),
+        f"seconds an epoch {here}": float(np.mean(seconds)) if seconds else None,
+        f"sd over epochs {here}": float(np.std(seconds, ddof=1)) if len(seconds) > 1 else None,
+        f"fastest epoch {here}": min(seconds, default=None),
+        f"epochs {here}": len(seconds),
         f"seeds {here}": len(runs),
+    }
+
+
+def _ratios(runs: Sequence[Result], bases: Sequence[Result], here: str) -> dict[str, object]:
+    """How long epochs took in epochs of the base: the mean over pairs of runs that are alike, and of the fastest."""
+    ratios = []
+    fastest, fastest_of_base = math.inf, math.inf
+    for run in runs:
+        for base in bases:
+            if not _alike(run, base):
+                continue
+            ratios.append(float(np.mean(_epochs(run)) / np.mean(_epochs(base))))
+            fastest = min(fastest, *_epochs(run))
+            fastest_of_base = min(fastest_of_base, *_epochs(base))
+    mean, half_width, of_fastest = None, None, None
+    if ratios:
+        mean, half_width = interval(ratios)
+        of_fastest = fastest / fastest_of_base
+    return {
         f"ratio {here}": mean,
-        f"95 % half-width {here}": half,
-        f"ratio of fastest epochs {here}": fastest[0] / fastest[1] if fastest else None,
-        "machine": machine(runs[0]) if runs else "",
+        f"95 % half-width {here}": half_width,
+        f"ratio of fastest epochs {here}": of_fastest,
     }
 
 
 def _of_table(plan: TablePlan, results: Sequence[Result], dataset: str, method: str, profile: str) -> list[Result]:
-    # a ring and its base are timed on the same work only if both were run as this table says, not as another one does
-    mine = [r for r in results if r.method == method]
+    """The results of a method under a table's settings of today, else those that were made for the table.
+
+    A ring and its base are timed on the same work only if both were run as this table says, not as another one does.
+    """
+    of_method = [r for r in results if r.method == method]
     today = {plan.setup(column, method, profile) for column in plan.select(dataset).values()}
-    return [r for r in mine if r.setup in today] or [r for r in mine if r.table == plan.name]
+    of_today = [r for r in of_method if r.setup in today]
+    return of_today or [r for r in of_method if r.table == plan.name]
 
 
 def _timed(results: Sequence[Result]) -> list[Result]:
-    mine = sorted(results, key=lambda r: r.provenance.finished)
-    # of several tasks on one run each carries the run's curve: the last of a seed stands for all
-    return list({r.seed: r for r in mine if _run(r) == _run(mine[-1])}.values())
+    """The runs that are like the newest one, one for each seed.
+
+    Of several tasks on one run each carries the run's curve: the last of a seed stands for all.
+    """
+    in_order = sorted(results, key=lambda r: r.provenance.finished)
+    by_seed = {r.seed: r for r in in_order if _run(r) == _run(in_order[-1])}
+    return list(by_seed.values())
 
 
 def _run(result: Result) -> tuple[object, ...]:
@@ -108,16 +142,20 @@ def _alike(one: Result, other: Result) -> bool:
 
 
 def _epochs(result: Result) -> list[float]:
-    # the curve counts seconds from the start of the run
-    return [float(s) for s in np.diff([0.0, *(row["seconds"] for row in result.curve)])]
+    """Seconds of each epoch of a run; its curve counts them from the start."""
+    ends = [0.0, *(row["seconds"] for row in result.curve)]
+    return [float(seconds) for seconds in np.diff(ends)]
 
 
 def sentences(cost: pd.DataFrame, name: str, profile: str) -> list[str]:
     """What :func:`epoch_cost` found, a sentence for each method with a ring."""
-    ratios, out = published(), []
+    ratios = published()
+    lines = []
     for ring in PAIRS:
         value = float(cost[f"ratio of fastest epochs ({profile})"].to_dict()[ring])
-        text = "is not measured" if math.isnan(value) else f"costs {value:.2f} times its base, fastest epoch by fastest"
-        means = f"published means, CIFAR-10: {ratios[ring].to_dict()['CIFAR10 epoch seconds']:.2f}"
-        out.append(f"{name}, profile {profile}: {ring} {text} ({means}).")
-    return out
+        verdict = f"costs {value:.2f} times its base, fastest epoch by fastest"
+        if math.isnan(value):
+            verdict = "is not measured"
+        printed = ratios[ring].to_dict()["CIFAR10 epoch seconds"]
+        lines.append(f"{name}, profile {profile}: {ring} {verdict} (published means, CIFAR-10: {printed:.2f}).")
+    return lines

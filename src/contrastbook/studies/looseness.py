@@ -53,22 +53,32 @@ class Reading:
     @property
     def name(self) -> str:
         """``nearest, output`` and whatever differs from the defaults."""
-        parts = [{"y1": "near y₁", "x": "near x", "critic": "top f(x,·)"}[self.nearest], self.output]
-        parts += ["one encoder"] if self.encoders == "shared" else []
-        parts += ["memory bank"] if self.bank == "memory" else []
-        parts += ["new data per seed"] if self.data == "redrawn" else []
-        parts += [] if self.rate == LEARNING_RATE else [f"lr {self.rate:g}"]
+        nearest = {"y1": "near y₁", "x": "near x", "critic": "top f(x,·)"}
+        parts = [nearest[self.nearest], self.output]
+        if self.encoders == "shared":
+            parts.append("one encoder")
+        if self.bank == "memory":
+            parts.append("memory bank")
+        if self.data == "redrawn":
+            parts.append("new data per seed")
+        if self.rate != LEARNING_RATE:
+            parts.append(f"lr {self.rate:g}")
         return ", ".join(parts)
 
 
 def networks(seeds: Sequence[int], salt: int) -> Networks:
     """A network from R to R^WIDTH for each seed; equal seeds start equal, ``salt`` tells those of X and Y apart."""
     sizes = list(itertools.pairwise([1] + [WIDTH] * LAYERS))
-    drawn = []
+    weights: list[list[Tensor]] = []
+    biases: list[list[Tensor]] = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(1_000_003 * seed + salt)
-        drawn.append([[symmetric((rows, out), generator) / math.sqrt(fan) for rows in (fan, 1)] for fan, out in sizes])
-    return Networks(*([[layer[kind] for layer in one] for one in drawn] for kind in (0, 1)))
+        weights.append([])
+        biases.append([])
+        for inputs, outputs in sizes:
+            weights[-1].append(symmetric((inputs, outputs), generator) / math.sqrt(inputs))
+            biases[-1].append(symmetric((1, outputs), generator) / math.sqrt(inputs))
+    return Networks(weights, biases)
 
 
 def choose(scores: Tensor, own: Tensor, percent: float, draws: Tensor) -> Tensor:
@@ -90,27 +100,38 @@ def choose(scores: Tensor, own: Tensor, percent: float, draws: Tensor) -> Tensor
 def _closeness(middle: Tensor, bank: Tensor) -> Tensor:
     """``[B, N]``: a·b − ½‖b‖², which is −½‖a − b‖² up to what is the same in a row."""
     ones = torch.ones_like(middle[:, :1])
-    return torch.cat([middle, ones], 1) @ torch.cat([bank, -0.5 * bank.square().sum(1, keepdim=True)], 1).T
+    halves = -0.5 * bank.square().sum(1, keepdim=True)
+    return torch.cat([middle, ones], 1) @ torch.cat([bank, halves], 1).T
 
 
 def contrast(
-    anchors: Tensor, bank: Tensor, positives: Tensor, own: Tensor, percents: Sequence[float], draws: Tensor,
+    anchors: Tensor,
+    bank: Tensor,
+    positives: Tensor,
+    own: Tensor,
+    percents: Sequence[float],
+    draws: Tensor,
     nearest: Nearest,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """``[M, B, K]`` critic of each anchor with its drawn negatives, one model at a time: its scores stay in cache.
 
     Anchors and positives are ``[M, B, E]``, the bank ``[M, N, E]``, own ``[M, B]``, draws ``[M, B, K]``.
     """
     values = []
-    for a, b, p, i, percent, drawn in zip(
-        anchors.unbind(), bank.unbind(), positives.detach(), own, percents, draws, strict=True
-    ):
-        scores = a @ b.T
-        if percent == 100 or nearest == "critic":
-            ranking = scores.detach() if percent == 100 else scores.detach().clone()
+    models = zip(anchors.unbind(), bank.unbind(), positives.detach(), strict=True)
+    for model, (anchor, keys, positive) in enumerate(models):
+        percent = percents[model]
+        scores = anchor @ keys.T
+        if percent == 100:
+            ranking = scores.detach()
+        elif nearest == "critic":
+            ranking = scores.detach().clone()  # choose overwrites some
+        elif nearest == "y1":
+            ranking = _closeness(positive, keys.detach())
         else:
-            ranking = _closeness(p if nearest == "y1" else a.detach(), b.detach())
-        values.append(scores.gather(1, choose(ranking, i, percent, drawn)))
+            ranking = _closeness(anchor.detach(), keys.detach())
+        drawn_keys = choose(ranking, own[model], percent, draws[model])
+        values.append(scores.gather(1, drawn_keys))
     return torch.stack(values)
 
 
@@ -123,8 +144,9 @@ def bound(positive: Tensor, negatives: Tensor) -> Tensor:
 def encode(nets: Networks, inputs: Tensor, output: Output) -> Tensor:
     """Representations ``[M, B, WIDTH]``; the critic is the product of those of x and y."""
     outputs = nets(inputs)
-    # on the sphere each side carries half of the temperature
-    return outputs if output == "plane" else F.normalize(outputs, dim=-1) / math.sqrt(TEMPERATURE)
+    if output == "plane":
+        return outputs
+    return F.normalize(outputs, dim=-1) / math.sqrt(TEMPERATURE)  # each side carries half of the temperature
 
 
 def sample(seed: int, count: int = POINTS) -> tuple[Tensor, Tensor]:
@@ -134,8 +156,8 @@ def sample(seed: int, count: int = POINTS) -> tuple[Tensor, Tensor]:
 
 def data(reading: Reading, seeds: Sequence[int], points: int) -> tuple[Tensor, Tensor]:
     """X and y of each seed's sample, ``[S, N, 1]`` each."""
-    drawn = [sample(seed if reading.data == "redrawn" else 0, points) for seed in seeds]
-    return torch.stack([x for x, _ in drawn]), torch.stack([y for _, y in drawn])
+    samples = [sample(seed if reading.data == "redrawn" else 0, points) for seed in seeds]
+    return torch.stack([x for x, _ in samples]), torch.stack([y for _, y in samples])
 
 
 def order(seed: int, points: int, negatives: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -156,42 +178,73 @@ class Fitted:
     curve: Tensor  # [epochs, M] nats, the mean of log K − loss over an epoch's batches as training goes on
 
 
+class _SideBySide:
+    """Models of every percentage and seed, trained together."""
+
+    def __init__(self, reading: Reading, percents: Sequence[float], seeds: Sequence[int], points: int) -> None:
+        self.reading = reading
+        self.models = [(float(percent), seed) for percent in percents for seed in seeds]
+        self.percents = [percent for percent, _ in self.models]
+        #: which seed each model has, by its place among them
+        self.place = torch.tensor([list(seeds).index(seed) for _, seed in self.models])
+        x, y = data(reading, seeds, points)
+        self.x = x[self.place]
+        self.y = y[self.place]
+        self.net_x = networks([seed for _, seed in self.models], 1)
+        self.net_y = self.net_x
+        parameters = self.net_x.parameters
+        if reading.encoders == "two":
+            self.net_y = networks([seed for _, seed in self.models], 2)
+            parameters = parameters + self.net_y.parameters
+        self.optimizer = torch.optim.Adam(parameters, lr=reading.rate, fused=True)
+        self.memory: Tensor | None = None
+        if reading.bank == "memory":
+            self.memory = encode(self.net_y, self.y, reading.output).detach()
+
+    def step(self, own: Tensor, draws: Tensor) -> Tensor:
+        """A step on the pairs ``own`` ``[M, B]`` with draws ``[M, B, K]``; the bound of each model, summed, ``[M]``."""
+        output = self.reading.output
+        pairs = own[..., None]
+        anchors = encode(self.net_x, self.x.gather(1, pairs), output)
+        if self.memory is None:
+            bank = encode(self.net_y, self.y, output)
+            positives = bank.gather(1, pairs.expand(-1, -1, WIDTH))
+        else:
+            bank = self.memory
+            positives = encode(self.net_y, self.y.gather(1, pairs), output)
+        scores = contrast(anchors, bank, positives, own, self.percents, draws, self.reading.nearest)
+        values = bound((anchors * positives).sum(-1), scores)
+        self.optimizer.zero_grad()
+        loss = -values.mean(1).sum()
+        loss.backward()
+        self.optimizer.step()
+        if self.memory is not None:
+            self.memory.scatter_(1, pairs.expand_as(positives), positives.detach())
+        return values.detach().sum(1)
+
+
 def fit(
-    reading: Reading, percents: Sequence[float], seeds: Sequence[int], *, epochs: int, points: int = POINTS,
-    negatives: int = NEGATIVES, batch: int = BATCH,
-) -> Fitted:  # fmt: skip
+    reading: Reading,
+    percents: Sequence[float],
+    seeds: Sequence[int],
+    *,
+    epochs: int,
+    points: int = POINTS,
+    negatives: int = NEGATIVES,
+    batch: int = BATCH,
+) -> Fitted:
     """Train one pair of networks for each percentage and seed, all of them at once; a seed's share start and draws.
 
     ``negatives``: K, drawn with replacement; a pair's own y is none of them.
     """
-    models = [(float(percent), seed) for percent in percents for seed in seeds]
-    rows = [percent for percent, _ in models]
-    place = torch.tensor([list(seeds).index(seed) for _, seed in models])
-    x, y = (part[place] for part in data(reading, seeds, points))
-    net_x = networks([seed for _, seed in models], 1)
-    net_y = net_x if reading.encoders == "shared" else networks([seed for _, seed in models], 2)
-    parameters = net_x.parameters + ([] if net_y is net_x else net_y.parameters)
-    optimizer = torch.optim.Adam(parameters, lr=reading.rate, fused=True)
-    batches = zip(*(order(seed, points, negatives, batch) for seed in seeds), strict=True)
-    memory = encode(net_y, y, reading.output).detach() if reading.bank == "memory" else None
+    training = _SideBySide(reading, percents, seeds, points)
+    batches_of_seeds = [order(seed, points, negatives, batch) for seed in seeds]
     curve = []
     for _ in range(epochs):
-        total = torch.zeros(len(models))
-        for _, each_seed in zip(range(0, points, batch), batches, strict=False):
-            own, draws = (torch.stack(part)[place] for part in zip(*each_seed, strict=True))
-            anchors = encode(net_x, x.gather(1, own[..., None]), reading.output)
-            if memory is None:
-                bank = encode(net_y, y, reading.output)
-                positives = bank.gather(1, own[..., None].expand(-1, -1, WIDTH))
-            else:
-                bank, positives = memory, encode(net_y, y.gather(1, own[..., None]), reading.output)
-            scores = contrast(anchors, bank, positives, own, rows, draws, reading.nearest)
-            values = bound((anchors * positives).sum(-1), scores)
-            optimizer.zero_grad()
-            (-values.mean(1).sum()).backward()
-            optimizer.step()
-            total += values.detach().sum(1)
-            if memory is not None:
-                memory.scatter_(1, own[..., None].expand_as(positives), positives.detach())
+        total = torch.zeros(len(training.models))
+        for _ in range(0, points, batch):
+            rows, draws = zip(*(next(batches) for batches in batches_of_seeds), strict=True)
+            own = torch.stack(rows)[training.place]
+            total += training.step(own, torch.stack(draws)[training.place])
         curve.append(total / points)
-    return Fitted(models, net_x, net_y, torch.stack(curve))
+    return Fitted(training.models, training.net_x, training.net_y, torch.stack(curve))

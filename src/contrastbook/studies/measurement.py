@@ -23,9 +23,15 @@ from contrastbook.checks import require, require_integer, require_positive
 from contrastlab import data, papers, tasks
 
 TEST_ITEMS = {
-    "cifar10": 10_000, "cifar100": 10_000, "stl10": 8_000, "imagenet": 50_000, "imagenet100": 5_000,
-    "tinyimagenet": 10_000, "fashionmnist": 10_000, "mnist": 10_000,
-}  # fmt: skip
+    "cifar10": 10_000,
+    "cifar100": 10_000,
+    "stl10": 8_000,
+    "imagenet": 50_000,
+    "imagenet100": 5_000,
+    "tinyimagenet": 10_000,
+    "fashionmnist": 10_000,
+    "mnist": 10_000,
+}
 """Pictures in the published test part of a data set; others are left out of :func:`published_gaps`."""
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
@@ -69,18 +75,24 @@ def detection(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
     require_positive(sd=sd)
     require("gap", abs(gap), 0)
     require("level", level, 0, 1, open_low=True)
-    df, shift = 2 * seeds - 2, abs(gap) / (sd * math.sqrt(2 / seeds))
+    df = 2 * seeds - 2
+    shift = abs(gap) / (sd * math.sqrt(2 / seeds))
     critical = float(special.stdtrit(df, 1 - level / 2))
-    # S in units of which the chi distribution has all its mass; Phi(shift - critical S) is a step of width 1/critical
-    low, high = (math.sqrt(2 * inverse(df / 2, 1e-18) / df) for inverse in (special.gammaincinv, special.gammainccinv))
+    # all the mass of S is within these; Phi(shift - critical S) is a step of width 1/critical
+    low = math.sqrt(2 * special.gammaincinv(df / 2, 1e-18) / df)
+    high = math.sqrt(2 * special.gammainccinv(df / 2, 1e-18) / df)
     edges = np.clip([low, (shift - 9) / critical, shift / critical, (shift + 9) / critical, high], low, high)
     half = np.diff(edges)[:, None] / 2
     s = edges[:-1, None] + half * (1 + _NODES)
-    log_density = (
-        math.log(2) + df / 2 * math.log(df / 2) - special.gammaln(df / 2) + (df - 1) * np.log(s) - df / 2 * s**2
-    )
     power = special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s)
-    return min(1.0, float((half * _WEIGHTS * np.exp(log_density) * power).sum()))
+    integral = float((half * _WEIGHTS * _density_of_sd(s, df) * power).sum())
+    return min(1.0, integral)
+
+
+def _density_of_sd(s: NDArray[np.float64], df: int) -> NDArray[np.float64]:
+    """Density of the standard deviation that runs show over the true one."""
+    constant = math.log(2) + df / 2 * math.log(df / 2) - special.gammaln(df / 2)
+    return np.asarray(np.exp(constant + (df - 1) * np.log(s) - df / 2 * s**2))
 
 
 def seeds_needed(gap: float, sd: float, power: float = 0.8, most: int = 1000) -> int:
@@ -105,11 +117,14 @@ def picked_on(right: Tensor, images: int, draws: int = 200) -> tuple[float, floa
     ``right``: which test images each network has right, boolean ``[R, N]``. Returns percent on ``images`` drawn images,
     and percent of the same network on the others, both the mean over draws from a fixed generator.
     """
-    rng, share, percents = torch.Generator().manual_seed(0), right.double(), []
+    rng = torch.Generator().manual_seed(0)
+    share = right.double()
+    percents = []
     for _ in range(draws):
         order = torch.randperm(right.shape[1], generator=rng)
-        seen, rest = share[:, order[:images]].mean(1), share[:, order[images:]].mean(1)
-        percents.append((100 * float(seen.max()), 100 * float(rest[seen.argmax()])))
+        on_drawn = share[:, order[:images]].mean(1)
+        on_others = share[:, order[images:]].mean(1)
+        percents.append((100 * float(on_drawn.max()), 100 * float(on_others[on_drawn.argmax()])))
     published, true = np.mean(percents, 0)
     return float(published), float(true)
 
@@ -127,19 +142,24 @@ def published_gaps() -> pd.DataFrame:
             if items is None or tasks.metric(column.metric).error != "binomial":
                 continue
             for method, base in plan.pairs.items():
-                high, low = (plan.published_value(name, row) for row in (method, base))
+                high = plan.published_value(name, method)
+                low = plan.published_value(name, base)
                 if high is None or low is None:
                     continue
                 p, q = high / 100, low / 100
                 gap = abs(p - q)
                 lines.append(
                     {
-                        "paper": plan.paper, "table": plan.table, "column": name,
-                        "claim": f"{plan.label(method)} − {plan.label(base)}", "gap": high - low, "items": items,
+                        "paper": plan.paper,
+                        "table": plan.table,
+                        "column": name,
+                        "claim": f"{plan.label(method)} − {plan.label(base)}",
+                        "gap": high - low,
+                        "items": items,
                         "unpaired": 100 * math.sqrt((p * (1 - p) + q * (1 - q)) / items),
                         "least": 100 * math.sqrt(gap * (1 - gap) / items),
                     }
-                )  # fmt: skip
+                )
     return pd.DataFrame(lines)
 
 
@@ -169,38 +189,61 @@ def drift(step: float, *, seed: int = 0) -> Drift:
     Two layers embed noisy digits on a sphere; 16 batches of 64 fill the queue, and make one pass of the bank. The
     weights move by ``step`` times their own initial size, in a direction drawn anew each time.
     """
-    pictures = _digits()[0].float()
+    images, _ = _digits()
+    pictures = images.float()
     rng = torch.Generator().manual_seed(seed)
-    sizes = (pictures.shape[1], 64, 32)
-    weights = [torch.randn(a, b, generator=rng) / a**0.5 for a, b in pairwise(sizes)]
-    scale = [float(w.std()) for w in weights]
-
-    def view(x: Tensor) -> Tensor:
-        return x + 0.3 * torch.randn(x.shape, generator=rng)
-
-    def embed(x: Tensor) -> Tensor:
-        return F.normalize((x @ weights[0]).relu() @ weights[1], dim=1)
-
+    encoder = _Wanderer(pictures.shape[1], rng)
     *batches, last = torch.randperm(len(pictures), generator=rng)[: 17 * 64].split(64)
-    stored, kept = [], []
+    views = []
+    embeddings = []
     for index in batches:
-        kept.append(view(pictures[index]))
-        stored.append(embed(kept[-1]))
-        for k, w in enumerate(weights):
-            weights[k] = w + step * scale[k] * torch.randn(w.shape, generator=rng)
-    query, own = embed(view(pictures[last])), embed(view(pictures[last]))
-    old, new = torch.cat(stored), embed(torch.cat(kept))
+        view = encoder.view(pictures[index])
+        views.append(view)
+        embeddings.append(encoder.embed(view))
+        encoder.move(step)
+    query = encoder.embed(encoder.view(pictures[last]))
+    positive = encoder.embed(encoder.view(pictures[last]))
+    stored = torch.cat(embeddings)
+    fresh = encoder.embed(torch.cat(views))
     # the bank: queries are the pictures of the first batch, whose rows are a whole pass old
-    again = embed(view(pictures[batches[0]]))
-    rest = torch.cat(stored[1:])
-    pairs = ((query, own, old), (query, own, new), (query, own.roll(1, 0), old), (again, stored[0], rest))
-    return Drift(*(_bound(*each) for each in pairs))
+    of_first_batch = encoder.embed(encoder.view(pictures[batches[0]]))
+    other_rows = torch.cat(embeddings[1:])
+    return Drift(
+        stored=_bound(query, positive, stored),
+        fresh=_bound(query, positive, fresh),
+        unrelated=_bound(query, positive.roll(1, 0), stored),
+        own_row=_bound(of_first_batch, embeddings[0], other_rows),
+    )
+
+
+class _Wanderer:
+    """An encoder of two layers, from pictures to a sphere in 32 dimensions, that takes random steps."""
+
+    def __init__(self, inputs: int, rng: torch.Generator) -> None:
+        self.rng = rng
+        self.weights = [torch.randn(a, b, generator=rng) / a**0.5 for a, b in pairwise((inputs, 64, 32))]
+        self.scale = [float(weight.std()) for weight in self.weights]
+
+    def view(self, pictures: Tensor) -> Tensor:
+        """Pictures with noise."""
+        return pictures + 0.3 * torch.randn(pictures.shape, generator=self.rng)
+
+    def embed(self, views: Tensor) -> Tensor:
+        """Unit embeddings ``[B, 32]``."""
+        first, last = self.weights
+        return F.normalize((views @ first).relu() @ last, dim=1)
+
+    def move(self, step: float) -> None:
+        """Add ``step`` times the initial size of the weights, in a random direction."""
+        for k, weight in enumerate(self.weights):
+            self.weights[k] = weight + step * self.scale[k] * torch.randn(weight.shape, generator=self.rng)
 
 
 def _bound(query: Tensor, positive: Tensor, keys: Tensor, tau: float = 0.2) -> float:
-    own = (query * positive).sum(1) / tau
-    every = torch.cat([own[:, None], query @ keys.T / tau], 1)
-    return float((math.log(every.shape[1]) + own - every.logsumexp(1)).mean())
+    """``log(K + 1) − L`` in nats, mean over queries ``[B, d]``, for keys ``[K, d]``."""
+    score = (query * positive).sum(1) / tau
+    every = torch.cat([score[:, None], query @ keys.T / tau], 1)
+    return float((math.log(every.shape[1]) + score - every.logsumexp(1)).mean())
 
 
 def accuracies(right: Tensor) -> NDArray[np.float64]:

@@ -53,7 +53,8 @@ def of_world(world: Mapping[str, Sequence[int]]) -> tuple[list[list[int]], list[
     """The bits of each view, and their names: the world's, then a private one of each view."""
     views = range(_views_of(world))
     holders = dict(world) | {f"private {view}": (view,) for view in views}
-    return [[n for n, bit in enumerate(holders) if view in holders[bit]] for view in views], list(holders)
+    bits_of_views = [[n for n, bit in enumerate(holders) if view in holders[bit]] for view in views]
+    return bits_of_views, list(holders)
 
 
 def prices(world: Mapping[str, Sequence[int]], graph: Graph) -> dict[str, float]:
@@ -62,37 +63,46 @@ def prices(world: Mapping[str, Sequence[int]], graph: Graph) -> dict[str, float]
     states = np.array(list(itertools.product((0, 1), repeat=len(names))), dtype=np.int64)
 
     def total(without: int | None) -> float:
-        known = states.copy()
+        bits = states.copy()
         if without is not None:
-            known[:, without] = 0
-        return sum(information(known[:, held[i]], known[:, held[j]]) for i, j in pairs(len(held), graph))
+            bits[:, without] = 0
+        return sum(information(bits[:, held[i]], bits[:, held[j]]) for i, j in pairs(len(held), graph))
 
     whole = total(None)
     return {bit: whole - total(n) for n, bit in enumerate(names)}
 
 
-def kept(world: Mapping[str, Sequence[int]], graph: Graph, room: int) -> tuple[float, list[dict[str, tuple[int, ...]]]]:
+def kept(world: Mapping[str, Sequence[int]], graph: Graph, room: int) -> tuple[float, list[Holding]]:
     """What views with room for a few bits keep: the largest sum of informations, in bits, and all ways to reach it.
 
     A way has no more bits than it needs, and is given as bit to the views that keep it.
     """
-    names, count = list(world), _views_of(world)
-    choices = [
-        [
-            sum(1 << names.index(bit) for bit in chosen)
-            for size in range(room + 1)
-            for chosen in itertools.combinations([bit for bit in names if view in world[bit]], size)
-        ]
-        for view in range(count)
-    ]
+    count = _views_of(world)
+    choices = [_selections(world, view, room) for view in range(count)]  # of each view, as sets of bits
     grid = np.meshgrid(*(np.array(each) for each in choices), indexing="ij")
     value = sum(np.bitwise_count(grid[i] & grid[j]).astype(int) for i, j in pairs(count, graph))
     used = sum(np.bitwise_count(each).astype(int) for each in grid)
-    best = np.argwhere((value == np.max(value)) & (used == used[value == np.max(value)].min()))
-    reached = [[choices[view][k] for view, k in enumerate(place)] for place in best]
-    return float(np.max(value)), [
-        {bit: tuple(v for v in range(count) if masks[v] >> n & 1) for n, bit in enumerate(names)} for masks in reached
-    ]
+    largest = np.max(value)
+    fewest = used[value == largest].min()
+    best = np.argwhere((value == largest) & (used == fewest))
+    ways = []
+    for place in best:
+        masks = [choices[view][k] for view, k in enumerate(place)]
+        way = {}
+        for n, bit in enumerate(world):
+            way[bit] = tuple(view for view in range(count) if masks[view] >> n & 1)
+        ways.append(way)
+    return float(largest), ways
+
+
+def _selections(world: Mapping[str, Sequence[int]], view: int, room: int) -> list[int]:
+    """All sets of at most ``room`` of the bits that a view holds; number n is in a set whose n-th binary digit is 1."""
+    held = [n for n, bit in enumerate(world) if view in world[bit]]
+    selections = []
+    for size in range(room + 1):
+        for members in itertools.combinations(held, size):
+            selections.append(sum(1 << n for n in members))
+    return selections
 
 
 @dataclass(frozen=True)
@@ -133,16 +143,26 @@ def _draw(
 
 
 def train(
-    draw: Sequence[Sequence[int]], bits: int, graph: Graph, room: int, *, seed: int, steps: int = 300,
-    batch: int = 128, noise: float = 0.4,
-) -> LinearEncoders:  # fmt: skip
+    draw: Sequence[Sequence[int]],
+    bits: int,
+    graph: Graph,
+    room: int,
+    *,
+    seed: int,
+    steps: int = 300,
+    batch: int = 128,
+    noise: float = 0.4,
+) -> LinearEncoders:
     """Encoders of fair bits, one a view that holds the bits of ``draw``, trained by CMC on fresh batches."""
     generator = torch.Generator().manual_seed(seed)
     encoders = new([len(held) for held in draw], room, noise, generator)
     scale = torch.zeros(len(draw), len(draw), requires_grad=True)
-    optimiser = torch.optim.Adam([*(weight.requires_grad_() for weight in encoders.weights), scale], lr=0.03)
+    for weight in encoders.weights:
+        weight.requires_grad_()
+    optimiser = torch.optim.Adam([*encoders.weights, scale], lr=0.03)
     for _ in range(steps):
-        z = encoders.embed(_draw(draw, bits, batch, generator)[1], generator)
+        _, views = _draw(draw, bits, batch, generator)
+        z = encoders.embed(views, generator)
         losses = [infonce(z[i], z[j], scale[i, j]) for i, j in pairs(len(draw), graph)]
         optimiser.zero_grad()
         torch.stack(losses).sum().backward()
@@ -177,32 +197,46 @@ def best_code(partners: Sequence[str], *, n_flip: float = 0.04) -> tuple[float, 
     """
     require("n_flip", n_flip, 0, 0.5)
     y, n = (bit.ravel() for bit in np.meshgrid((0, 1), (0, 1), indexing="ij"))
-
-    def seen(bit: NDArray[np.int64], flip: float) -> NDArray[np.float64]:
-        return np.where(bit[:, None] == (0, 1), 1 - flip, flip)
-
-    def total(code: NDArray[np.int64]) -> float:
-        shared = 0.0
-        for sees_y, sees_n in (PARTNERS[partner] for partner in partners):
-            both = seen(y, 0.1 if sees_y else 0.5)[:, :, None] * seen(n, n_flip if sees_n else 0.5)[:, None]
-            joint = np.stack([both[code == value].reshape(-1, 4).sum(0) / 4 for value in (0, 1)])
-            shared += rel_entr(joint, joint.sum(1, keepdims=True) * joint.sum(0)).sum() / math.log(2)
-        return float(shared)
-
+    views = []
+    for partner in partners:
+        sees_y, sees_n = PARTNERS[partner]
+        of_y = _seen(y, 0.1 if sees_y else 0.5)
+        of_n = _seen(n, n_flip if sees_n else 0.5)
+        views.append(of_y[:, :, None] * of_n[:, None])
     codes = [np.array(code) for code in itertools.product((0, 1), repeat=4)]
-    best = max(codes, key=lambda code: round(total(code), 12))
-    right = sum(max(np.sum((best == c) & (y == label)) for label in (0, 1)) for c in (0, 1)) / 4
-    return float(right), {"y": total(y), "n": total(n)}
+    best = max(codes, key=lambda code: round(_shared_with(views, code), 12))
+    right = 0
+    for value in (0, 1):
+        labels = y[best == value]
+        right += max(np.sum(labels == 0), np.sum(labels == 1))
+    return float(right / 4), {"y": _shared_with(views, y), "n": _shared_with(views, n)}
+
+
+def _seen(bit: NDArray[np.int64], flip: float) -> NDArray[np.float64]:
+    """How likely a view sees 0 and 1, ``[4, 2]``, in each state whose bit is given, ``[4]``."""
+    return np.where(bit[:, None] == (0, 1), 1 - flip, flip)
+
+
+def _shared_with(views: Sequence[NDArray[np.float64]], code: NDArray[np.int64]) -> float:
+    """Sum of the informations, in bits, of a code ``[4]`` of the states and each view ``[4, 2, 2]``."""
+    total = 0.0
+    for view in views:
+        joint = np.stack([view[code == value].reshape(-1, 4).sum(0) / 4 for value in (0, 1)])
+        product = joint.sum(1, keepdims=True) * joint.sum(0)
+        total += rel_entr(joint, product).sum() / math.log(2)
+    return float(total)
 
 
 def floors(views: Sequence[int], *, room: int = 8) -> dict[int, float]:
     """Accuracy of 8 label bits from M untrained encoders; each view holds all of them, and as many of its own."""
-    out, labels = {}, 8
+    labels = 8
+    accuracies = {}
     for count in views:
         draw = [[*range(labels), *range(labels * (1 + v), labels * (2 + v))] for v in range(count)]
         encoders = new([2 * labels] * count, room, 0.5, torch.Generator().manual_seed(0))
-        out[count] = float(read(encoders, draw, labels * (1 + count), seed=0)[-1][:labels].mean())
-    return out
+        *_, from_all_views = read(encoders, draw, labels * (1 + count), seed=0)
+        accuracies[count] = float(from_all_views[:labels].mean())
+    return accuracies
 
 
 def u_formula(shared: float, *, room: int = 8) -> float:
@@ -227,9 +261,11 @@ def u_formula(shared: float, *, room: int = 8) -> float:
 def u_trained(shared: int, *, seed: int, steps: int = 300) -> float:
     """The same by training: two views of 16 bits share the first ones, each has the others for itself."""
     bits = 16
-    draw, world = [list(range(bits)), [*range(shared), *range(bits, 2 * bits - shared)]], 2 * bits - shared
-    encoders = train(draw, world, "full", 8, seed=seed, steps=steps, batch=256, noise=0.5)
-    return float(read(encoders, draw, world, seed=seed)[0][:8].mean())
+    all_bits = 2 * bits - shared
+    draw = [list(range(bits)), [*range(shared), *range(bits, all_bits)]]
+    encoders = train(draw, all_bits, "full", 8, seed=seed, steps=steps, batch=256, noise=0.5)
+    from_first_view, *_ = read(encoders, draw, all_bits, seed=seed)
+    return float(from_first_view[:8].mean())
 
 
 def sign_accuracy(

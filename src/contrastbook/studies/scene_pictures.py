@@ -22,8 +22,10 @@ from contrastlab.tables.execution import Execution
 from contrastlab.tables.job import Job, expand, pretrained
 
 ROWS: Mapping[str, str] = {
-    "random": "cmc/scenes_random", "CMC, 4 views": "cmc/core_4", "supervised": "cmc/scenes_supervised",
-}  # fmt: skip
+    "random": "cmc/scenes_random",
+    "CMC, 4 views": "cmc/core_4",
+    "supervised": "cmc/scenes_supervised",
+}
 """Label to row: a random, a contrasted and a supervised encoder of luminance."""
 
 SCENES = 4
@@ -45,8 +47,9 @@ def unpack(text: str, shape: Sequence[int]) -> Tensor:
 
 def _jobs(dataset: str, profile: str) -> dict[str, Job]:
     plan = papers.plan("cmc", 3)
-    column = next(name for name, column in plan.select(dataset).items() if column.metric == "miou_L")
-    return dict(zip(ROWS, expand(plan, dataset, ROWS.values(), [0], profile, column), strict=True))
+    names = [name for name, column in plan.select(dataset).items() if column.metric == "miou_L"]
+    jobs = expand(plan, dataset, ROWS.values(), [0], profile, names[0])
+    return dict(zip(ROWS, jobs, strict=True))
 
 
 def _config(dataset: str, profile: str) -> dict[str, Any]:
@@ -55,24 +58,30 @@ def _config(dataset: str, profile: str) -> dict[str, Any]:
 
 
 def study(
-    dataset: str, profile: str, *, data_root: str | Path | None = None, out_dir: Path | str = "runs",
+    dataset: str,
+    profile: str,
+    *,
+    data_root: str | Path | None = None,
+    out_dir: Path | str = "runs",
     read_also: Sequence[Path | str] = shipped.RESULTS,
-) -> Study:  # fmt: skip
+) -> Study:
     """What the table's segmenters of :data:`ROWS` with seed 0 see in the first test scenes; stored, or measured.
 
     Stored pictures of the profile ``laptop`` are taken whatever ``profile`` is.
     """
-    known = stored("scene_pictures", "laptop", _config(dataset, "laptop"), (out_dir, *read_also))
-    if known is not None:
-        return known
+    laptop = stored("scene_pictures", "laptop", _config(dataset, "laptop"), (out_dir, *read_also))
+    if laptop is not None:
+        return laptop
 
     def run() -> list[Row]:
-        execution, rows = Execution(data_root=data_root, out_dir=out_dir), list[Row]()
+        execution = Execution(data_root=data_root, out_dir=out_dir)
+        rows: list[Row] = []
         for label, job in _jobs(dataset, profile).items():
-            splits = job.load(execution)[0]
+            splits, _ = job.load(execution)
             task_run, trained = pretrained(job, execution)
             setting = job.setting(task_run, splits)
-            model = segment(stream_of(trained.encoders, setting, "L"), "L", setting, job.settings.segmentation)
+            encoder = stream_of(trained.encoders, setting, "L")
+            model = segment(encoder, "L", setting, job.settings.segmentation)
             predicted, truth = predict(model, "L", setting, splits.test.subset(torch.arange(SCENES)))
             right = float((predicted == truth)[truth >= 0].double().mean())
             rows.append({"row": label, "classes": pack(predicted), "pixels right": 100 * right})
@@ -81,6 +90,6 @@ def study(
     return measure("scene_pictures", profile, _config(dataset, profile), run, out_dir=out_dir, read_also=read_also)
 
 
-def predictions(made: Study, shape: Sequence[int]) -> dict[str, Tensor]:
+def predictions(study: Study, shape: Sequence[int]) -> dict[str, Tensor]:
     """Label to predicted classes ``[B, H, W]``, of scenes of that ``shape``."""
-    return {str(row["row"]): unpack(str(row["classes"]), shape) for row in made.rows}
+    return {str(row["row"]): unpack(str(row["classes"]), shape) for row in study.rows}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from contrastlab.settings import Settings
 from contrastlab.support.errors import NotApplicableError, reject
 from contrastlab.support.seeds import fixed, generator
 from contrastlab.tasks import bootstrap
-from contrastlab.views import Offset
+from contrastlab.views import Offset, Views
 from contrastlab.views.base import crop_options
 
 STUDY = "cmc_figure5"
@@ -60,41 +61,62 @@ PROFILES: Mapping[str, Sizes] = {
 
 def estimate(x: Tensor, y: Tensor, sizes: Sizes, seed: int) -> tuple[float, float]:
     """MINE's lower bound on I(X; Y), nats, from pairs ``[N, p]`` and ``[N, q]``; 95 % half-width of its sampling."""
-    apart = len(x) // 5
+    count = len(x) // 5
     if len(x) < 10 * BATCH:
         raise reject("x", f"{len(x)} rows", f"at least {10 * BATCH}: a tenth of them is a batch")
     order = torch.randperm(len(x), generator=generator(seed, "pairs for an estimate"))
-    fit, scored = order[apart:], order[:apart]
-    x, y = (_standardised(part, part[fit]) for part in (x, y))
+    scored, fitted = order[:count], order[count:]
+    x = _standardised(x, x[fitted])
+    y = _standardised(y, y[fitted])
+    critic = _fitted_critic(x[fitted], y[fitted], sizes, seed)
+    with torch.no_grad():
+        scores = critic(x[scored], y[scored]).double()
+    return bootstrap(partial(_donsker_varadhan, scores), count, draws=sizes.draws, seed=seed)
+
+
+def _fitted_critic(x: Tensor, y: Tensor, sizes: Sizes, seed: int) -> critics.Separable:
+    """A critic of pairs ``[N, p]`` and ``[N, q]`` that MINE has trained."""
     with fixed(seed):
-        networks = (critics.mlp([part.shape[1], *[sizes.hidden] * 3]) for part in (x, y))
-        critic = critics.Separable(*networks, temperature=math.sqrt(sizes.hidden))
+        network_x = critics.mlp([x.shape[1], *[sizes.hidden] * 3])
+        network_y = critics.mlp([y.shape[1], *[sizes.hidden] * 3])
+        critic = critics.Separable(network_x, network_y, temperature=math.sqrt(sizes.hidden))
     mine = bounds.Mine()
 
     def bound(scores: Tensor) -> Tensor:
-        # the running mean is of the batches that train
-        return (mine if scores.requires_grad else bounds.donsker_varadhan)(*bounds.pairs(scores))
+        positives, negatives = bounds.pairs(scores)
+        if scores.requires_grad:  # the running mean is of the batches that train
+            return mine(positives, negatives)
+        return bounds.donsker_varadhan(positives, negatives)
 
     critics.fit(
-        critic, bound, x[fit], y[fit], batch=BATCH, epochs=sizes.epochs, patience=sizes.patience, held_out=0.126,
+        critic,
+        bound,
+        x,
+        y,
+        batch=BATCH,
+        epochs=sizes.epochs,
+        patience=sizes.patience,
+        held_out=0.126,
         seed=seed,
-    )  # fmt: skip
-    with torch.no_grad():
-        scores = critic(x[scored], y[scored]).double()
-
-    def of(rows: Tensor) -> float:
-        # a picture drawn twice is no independent pair with itself
-        others = rows[:, None] != rows
-        chosen = scores[rows][:, rows]
-        return float(chosen.diagonal().mean() - (torch.logsumexp(chosen[others], 0) - math.log(int(others.sum()))))
-
-    return bootstrap(of, apart, draws=sizes.draws, seed=seed)
+    )
+    return critic
 
 
-def _standardised(part: Tensor, seen: Tensor) -> Tensor:
-    # a function of a view tells no more than the view, so that a lower bound without the outliers is one with them
-    mean, std = seen.mean(0), seen.std(0)
-    return ((part - mean) / std.clamp(min=1e-3)).clamp(-OUTLIER, OUTLIER)
+def _donsker_varadhan(scores: Tensor, rows: Tensor) -> float:
+    """The bound in nats from rows of all scores ``[N, N]``; one drawn twice is no independent pair with itself."""
+    others = rows[:, None] != rows
+    drawn = scores[rows][:, rows]
+    log_mean = torch.logsumexp(drawn[others], 0) - math.log(int(others.sum()))
+    return float(drawn.diagonal().mean() - log_mean)
+
+
+def _standardised(view: Tensor, fitted: Tensor) -> Tensor:
+    """A view with mean 0 and deviation 1 over the pairs of the fit, without its outliers.
+
+    A function of a view tells no more than the view, so a lower bound without the outliers is one with them.
+    """
+    mean, std = fitted.mean(0), fitted.std(0)
+    return ((view - mean) / std.clamp(min=1e-3)).clamp(-OUTLIER, OUTLIER)
 
 
 def texture(distance: int, *, size: int = 4, length: float = 6.0, noise: float = 0.1) -> JointGaussian:
@@ -112,9 +134,12 @@ def texture(distance: int, *, size: int = 4, length: float = 6.0, noise: float =
 
 
 def control(
-    profile: str, *, out_dir: Path | str, read_also: Sequence[Path | str] = (),
+    profile: str,
+    *,
+    out_dir: Path | str,
+    read_also: Sequence[Path | str] = (),
     distances: Sequence[int] = (4, 6, 8, 12, 16, 24),
-) -> Study:  # fmt: skip
+) -> Study:
     """The estimate beside the exact information of two patches of a texture, in nats, by distance in pixels."""
     sizes = lookup(PROFILES, profile)
 
@@ -134,59 +159,84 @@ def control(
 
 
 def study(
-    profile: str, dataset: str, rows: Sequence[str], *, data_root: Path | str | None = None, out_dir: Path | str,
-    read_also: Sequence[Path | str] = (), log: Callable[[str], None] = print,
-) -> Study:  # fmt: skip
+    profile: str,
+    dataset: str,
+    rows: Sequence[str],
+    *,
+    data_root: Path | str | None = None,
+    out_dir: Path | str,
+    read_also: Sequence[Path | str] = (),
+    log: Callable[[str], None] = print,
+) -> Study:
     """The estimate for the views of rows of Figure 5, such as ``cmc/split_rgb``, on the pictures of their training.
 
     Colour spaces are split as evaluation sees a picture; patches are cut as training cuts them, without colour changes;
     ``distance`` is in patches. Where there are no views, ``nats`` and ``half_width`` are None with a ``reason``.
     """
-    sizes, source = lookup(PROFILES, profile), data.load(dataset, data_root).pretrain
-    shown = {name: _shown(name, dataset, profile) for name in rows}
+    sizes = lookup(PROFILES, profile)
+    source = data.load(dataset, data_root).pretrain
+    methods_of_rows = {name: _method(name, dataset, profile) for name in rows}
 
     def run() -> list[Row]:
         measured: list[Row] = []
-        for name, (recipe, settings) in shown.items():
+        for name, (recipe, settings) in methods_of_rows.items():
             measured += [_row(recipe, settings, source, sizes, seed) for seed in sizes.seeds]
-            log(f"{name}: " + ("n/a" if measured[-1]["nats"] is None else f"{measured[-1]['nats']:.2f} nats"))
+            nats = measured[-1]["nats"]
+            log(f"{name}: n/a" if nats is None else f"{name}: {nats:.2f} nats")
         return measured
 
+    views = [[recipe.describe()["views"], settings.image_size] for recipe, settings in methods_of_rows.values()]
     config = {
-        "rows": rows, "data": getattr(source, "fingerprint", source.name), **asdict(sizes), "version": 2,
-        "views": [[recipe.describe()["views"], settings.image_size] for recipe, settings in shown.values()],
-    }  # fmt: skip
+        "rows": rows,
+        "data": getattr(source, "fingerprint", source.name),
+        **asdict(sizes),
+        "version": 2,
+        "views": views,
+    }
     return measure(STUDY, profile, config, run, out_dir=out_dir, read_also=read_also)
 
 
-def _shown(name: str, dataset: str, profile: str) -> tuple[Recipe, Settings]:
+def _method(name: str, dataset: str, profile: str) -> tuple[Recipe, Settings]:
+    """The recipe of a row of Figure 5, and its settings."""
     settings = papers.plan("cmc", "figure5").settings(dataset, name, profile)
     return methods.get(name).override(settings.overrides), settings
 
 
 def _row(recipe: Recipe, settings: Settings, source: ItemSet, sizes: Sizes, seed: int) -> Row:
+    """The estimate for the views of a recipe, or why there are no views."""
     views = recipe.views
-    patches = isinstance(views, Offset)
-    empty: Row = {
-        "row": recipe.name, "label": recipe.label if patches else " and ".join(views.streams),
-        "kind": "patches" if patches else "colours", "seed": seed,
-        "distance": views.distance / settings.image_size if isinstance(views, Offset) else None,
-    }  # fmt: skip
-    shown = replace(augmentation("none", settings.image_size), mean=(0.5,), std=(0.5,))
-    order = subset_order(source.labels, min(sizes.pictures, len(source)), seed)
-    draw, crop = generator(seed, "views for an estimate"), None
+    label, kind, distance = " and ".join(views.streams), "colours", None
+    if isinstance(views, Offset):
+        label, kind, distance = recipe.label, "patches", views.distance / settings.image_size
+    row: Row = {"row": recipe.name, "label": label, "kind": kind, "seed": seed, "distance": distance}
     try:
-        if patches and isinstance(source, data.StreamedImages):  # whole pictures, of which evaluation sees a square
-            crop = Crops(shown, seed=seed, **crop_options(views, settings.image_size))
-        seen = [
-            [
-                F.adaptive_avg_pool2d(view, min(sizes.side, view.shape[-1])).flatten(1)
-                for view in (views.make(images, shown, draw) if patches else views.plain(images, shown))
-            ]
-            for _, images in batches(source, order, 500, "cpu", drop_last=False, crop=crop)
-        ]
+        x, y = _two_views(views, settings.image_size, source, sizes, seed)
     except NotApplicableError as reason:
-        return empty | {"nats": None, "half_width": None, "reason": str(reason)}
-    x, y = (torch.cat(part) for part in zip(*seen, strict=True))
-    nats, half = estimate(x, y, sizes, seed)
-    return empty | {"nats": nats, "half_width": half, "reason": None}
+        return row | {"nats": None, "half_width": None, "reason": str(reason)}
+    nats, half_width = estimate(x, y, sizes, seed)
+    return row | {"nats": nats, "half_width": half_width, "reason": None}
+
+
+def _two_views(views: Views, size: int, source: ItemSet, sizes: Sizes, seed: int) -> tuple[Tensor, Tensor]:
+    """Both views of some pictures, averaged down and flat: ``[N, p]`` and ``[N, q]``."""
+    neutral = replace(augmentation("none", size), mean=(0.5,), std=(0.5,))
+    order = subset_order(source.labels, min(sizes.pictures, len(source)), seed)
+    draws = generator(seed, "views for an estimate")
+    crop = None
+    if isinstance(views, Offset) and isinstance(source, data.StreamedImages):
+        # whole pictures, of which evaluation sees a square
+        crop = Crops(neutral, seed=seed, **crop_options(views, size))
+    first, second = [], []
+    for _, images in batches(source, order, 500, "cpu", drop_last=False, crop=crop):
+        if isinstance(views, Offset):
+            one, other = views.make(images, neutral, draws)
+        else:
+            one, other = views.plain(images, neutral)
+        first.append(_flat(one, sizes.side))
+        second.append(_flat(other, sizes.side))
+    return torch.cat(first), torch.cat(second)
+
+
+def _flat(view: Tensor, side: int) -> Tensor:
+    """A view ``[B, C, H, W]`` averaged down to so many pixels along an edge, ``[B, values]``."""
+    return F.adaptive_avg_pool2d(view, min(side, view.shape[-1])).flatten(1)

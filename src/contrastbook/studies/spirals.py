@@ -50,8 +50,11 @@ class Reading:
     @property
     def name(self) -> str:
         """Short, such as ``same, 2 turns, sphere, dot``."""
-        parts = [self.handedness, f"{self.turns:g} turn{'s' * (self.turns != 1)}", self.output, self.critic]
-        return ", ".join(parts + ([] if self.clip is None else [f"clip {self.clip:g}"]))
+        turns = "1 turn" if self.turns == 1 else f"{self.turns:g} turns"
+        parts = [self.handedness, turns, self.output, self.critic]
+        if self.clip is not None:
+            parts.append(f"clip {self.clip:g}")
+        return ", ".join(parts)
 
 
 def points_of(reading: Reading, count: int, seed: int, purpose: str = "train") -> tuple[Tensor, Tensor]:
@@ -68,7 +71,9 @@ def info_nce(
     Queries and positives are ``[B, D]``; the negatives ``[K, D]`` are shared. ``scratch``, ``[2, B, K + 1]``, saves
     allocations that cost as much as the arithmetic.
     """
-    scores, share = queries.new_empty(2, len(queries), len(negatives) + 1) if scratch is None else scratch
+    if scratch is None:
+        scratch = queries.new_empty(2, len(queries), len(negatives) + 1)
+    scores, share = scratch
     columns = negatives.T.contiguous()
     rest = scores[:, 1:]
     # D is 2: products of columns are several times as quick as a matrix product
@@ -98,17 +103,20 @@ class Encoders:
     """
 
     def __init__(self, reading: Reading, etas: Sequence[float], seeds: Sequence[int], points: int) -> None:
-        self.reading, self.etas, self.seeds = reading, tuple(etas), tuple(seeds)
-        sizes = list(itertools.pairwise([2, *[WIDTH] * (LAYERS - 1), 2]))
-        drawn = [points_of(reading, points, seed) for seed in seeds]
-        self.points, self.labels = (torch.stack(part) for part in zip(*drawn, strict=True))
+        self.reading = reading
+        self.etas = tuple(etas)
+        self.seeds = tuple(seeds)
+        samples = [points_of(reading, points, seed) for seed in seeds]
+        self.points = torch.stack([places for places, _ in samples])
+        self.labels = torch.stack([labels for _, labels in samples])
         weights, biases, banks = [], [], []
         for seed in seeds:
-            draws = generator(seed, "spirals/initial")
-            weights += [[a**-0.5 * symmetric((a, b), draws) for a, b in sizes]] * len(etas)
-            biases += [[a**-0.5 * symmetric((1, b), draws) for a, b in sizes]] * len(etas)
-            banks += [self._output(math.sqrt(1.5) * symmetric((points, 2), draws))] * len(etas)
-        self.networks, self.bank = Networks(weights, biases), torch.stack(banks)
+            weight, bias, bank = self._initial(seed, points)
+            weights += [weight] * len(etas)
+            biases += [bias] * len(etas)
+            banks += [bank] * len(etas)
+        self.networks = Networks(weights, biases)
+        self.bank = torch.stack(banks)
         self.broken = torch.zeros(len(self.bank), dtype=torch.bool)
         self._widths = torch.tensor(self.etas)[:, None, None]
         self._optimizer = torch.optim.SGD(
@@ -116,8 +124,20 @@ class Encoders:
         )
         self._draws = [generator(seed, "spirals/steps") for seed in seeds]
 
+    def _initial(self, seed: int, points: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """What all models of a seed start with: weights and biases of each layer, and the bank ``[N, 2]``."""
+        sizes = list(itertools.pairwise([2, *[WIDTH] * (LAYERS - 1), 2]))
+        draws = generator(seed, "spirals/initial")
+        weights = [inputs**-0.5 * symmetric((inputs, outputs), draws) for inputs, outputs in sizes]
+        biases = [inputs**-0.5 * symmetric((1, outputs), draws) for inputs, outputs in sizes]
+        bank = self._output(math.sqrt(1.5) * symmetric((points, 2), draws))
+        return weights, biases, bank
+
     def _output(self, raw: Tensor) -> Tensor:
-        return F.normalize(raw, dim=-1) if self.reading.output == "sphere" else raw
+        """Representations of what the last layer gives."""
+        if self.reading.output == "sphere":
+            return F.normalize(raw, dim=-1)
+        return raw
 
     def encode(self, inputs: Tensor, models: slice = slice(None)) -> Tensor:
         """Representations ``[M, B, 2]`` of points ``[M, B, 2]``, each by its own model, of all models or of a slice."""
@@ -129,7 +149,8 @@ class Encoders:
 
     def draw(self, negatives: int) -> tuple[Tensor, Tensor, Tensor]:
         """The next draws of each seed: rows of the batch ``[S, B]``, unit noise ``[S, B, 2]``, bank rows ``[S, K]``."""
-        count, size = self.points.shape[1], min(BATCH, self.points.shape[1])
+        count = self.points.shape[1]
+        size = min(BATCH, count)
         rows, noise, others = [], [], []
         for draws in self._draws:
             rows.append(torch.randperm(count, generator=draws)[:size])
@@ -144,28 +165,44 @@ class Encoders:
         """
         anchors = torch.stack([points[index] for points, index in zip(self.points, rows, strict=True)])
         queries = self.encode(self.views(anchors, unit))
-        losses, gradient = torch.empty(len(self.bank)), torch.empty_like(queries)
-        scratch = torch.empty(2, len(rows[0]), len(negatives[0]) + 1)
-        with torch.no_grad():
-            for model, bank in enumerate(self.bank):
-                batch, others = bank[rows[model // len(self.etas)]], bank[negatives[model // len(self.etas)]]
-                loss, slopes = info_nce(queries[model], batch, others, self.reading.critic, scratch)
-                losses[model] = loss.mean()
-                gradient[model] = slopes / len(loss)
+        losses, gradient = self._losses(queries, rows, negatives)
         self._optimizer.zero_grad()
         queries.backward(gradient)
         if self.reading.clip is not None:
-            gradients = [parameter.grad for parameter in self.networks.parameters if parameter.grad is not None]
-            norm = torch.stack([each.square().sum((1, 2)) for each in gradients]).sum(0).sqrt()
-            for each in gradients:
-                each.mul_((self.reading.clip / norm.clamp(min=1e-12)).clamp(max=1)[:, None, None])
+            self._clip(self.reading.clip)
         self._optimizer.step()
-        with torch.no_grad():
-            for model, bank in enumerate(self.bank):
-                index = rows[model // len(self.etas)]
-                bank[index] = self._output(BANK_RATE * bank[index] + (1 - BANK_RATE) * queries[model])
+        self._update_bank(queries, rows)
         self.broken |= ~losses.isfinite()
         return losses
+
+    @torch.no_grad()
+    def _losses(self, queries: Tensor, rows: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean loss of each model, ``[S·E]``, and its gradient by the queries ``[S·E, B, 2]``."""
+        losses = torch.empty(len(self.bank))
+        gradient = torch.empty_like(queries)
+        scratch = torch.empty(2, len(rows[0]), len(negatives[0]) + 1)
+        for model, bank in enumerate(self.bank):
+            seed = model // len(self.etas)
+            positives = bank[rows[seed]]
+            loss, slopes = info_nce(queries[model], positives, bank[negatives[seed]], self.reading.critic, scratch)
+            losses[model] = loss.mean()
+            gradient[model] = slopes / len(loss)
+        return losses, gradient
+
+    def _clip(self, largest: float) -> None:
+        """Shorten each model's gradient to a norm."""
+        gradients = [parameter.grad for parameter in self.networks.parameters if parameter.grad is not None]
+        norm = torch.stack([each.square().sum((1, 2)) for each in gradients]).sum(0).sqrt()
+        factor = (largest / norm.clamp(min=1e-12)).clamp(max=1)
+        for each in gradients:
+            each.mul_(factor[:, None, None])
+
+    @torch.no_grad()
+    def _update_bank(self, queries: Tensor, rows: Tensor) -> None:
+        """Move the rows of the batch towards its queries."""
+        for model, bank in enumerate(self.bank):
+            index = rows[model // len(self.etas)]
+            bank[index] = self._output(BANK_RATE * bank[index] + (1 - BANK_RATE) * queries[model])
 
     def train(self, iterations: int, negatives: int) -> Tensor:
         """``iterations`` steps against K ``negatives``; returns ``[S·E]``, the loss over the last tenth, in nats."""

@@ -43,9 +43,12 @@ def nearest_pixels(train: ItemSet, test: ItemSet, *, distance: str = "euclidean"
     def pixels(source: ItemSet) -> Tensor:
         every = batches(source, torch.arange(len(source)), 512, "cpu", drop_last=False)
         values = torch.cat([view.plain(images).flatten(1) for _, images in every])
-        return values if distance == "euclidean" else F.normalize(values - values.mean(1, keepdim=True), dim=1)
+        if distance == "euclidean":
+            return values
+        return F.normalize(values - values.mean(1, keepdim=True), dim=1)
 
-    rows, queries = pixels(train), pixels(test)
+    rows = pixels(train)
+    queries = pixels(test)
     # ‖q − r‖² is ‖q‖² − 2 (q·r − ‖r‖²/2): the nearest row has the largest product with (q, 1)
     rows = torch.cat([rows, -rows.square().sum(1, keepdim=True) / 2], 1)
     queries = torch.cat([queries, torch.ones(len(queries), 1)], 1)
@@ -53,9 +56,11 @@ def nearest_pixels(train: ItemSet, test: ItemSet, *, distance: str = "euclidean"
 
 
 def study(
-    *, data_root: str | Path | None = None, out_dir: Path | str = "runs",
+    *,
+    data_root: str | Path | None = None,
+    out_dir: Path | str = "runs",
     read_also: Sequence[Path | str] = shipped.RESULTS,
-) -> Study:  # fmt: skip
+) -> Study:
     """1-NN accuracy of raw pixels under every split in :data:`SPLITS`, in percent; stored, or measured and stored."""
 
     def run() -> list[Row]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -91,25 +91,43 @@ def _evaluate(encoders: Encoders, held_out: int) -> list[Row]:
         points, labels = encoders.points[order], encoders.labels[order]
         test, truth = points_of(encoders.reading, held_out, seed, "test")
         draws = generator(seed, "spirals/views")
-        unit = [torch.rand(x.shape, generator=draws) for x in (points, test)]
+        noise = torch.rand(points.shape, generator=draws)
+        test_noise = torch.rand(test.shape, generator=draws)
         for number, eta in enumerate(encoders.etas):
             model = order * len(encoders.etas) + number
-            one = slice(model, model + 1)
-            clean = [encoders.encode(x[None], one)[0] for x in (points, test)]
-            noisy = [encoders.encode((x + eta * u)[None], one)[0] for x, u in zip((points, test), unit, strict=True)]
-            if encoders.broken[model] or not all(bool(x.isfinite().all()) for x in (*clean, *noisy)):
+            train = _representations(encoders, model, points)
+            held = _representations(encoders, model, test)
+            train_views = _representations(encoders, model, points + eta * noise)
+            held_views = _representations(encoders, model, test + eta * test_noise)
+            every = torch.cat([train, held, train_views, held_views])
+            if encoders.broken[model] or not every.isfinite().all():
                 results.append({"accuracy": None, "accuracy_views": None, "outcome": "diverged"})
                 continue
-            accuracy, on_views = (_score(train, labels, held, truth) for train, held in (clean, noisy))
-            outcome = "collapsed" if _one_place(clean[0]) else "trained"
-            results.append({"accuracy": accuracy, "accuracy_views": on_views, "outcome": outcome})
+            results.append(
+                {
+                    "accuracy": _score(train, labels, held, truth),
+                    "accuracy_views": _score(train_views, labels, held_views, truth),
+                    "outcome": "collapsed" if _one_place(train) else "trained",
+                }
+            )
     return results
 
 
+def _representations(encoders: Encoders, model: int, points: Tensor) -> Tensor:
+    """Of points ``[N, 2]`` by one model, ``[N, 2]``."""
+    return encoders.encode(points[None], slice(model, model + 1))[0]
+
+
 def accuracy_curve(
-    reading: Reading, etas: Sequence[float], seeds: Sequence[int], *, iterations: int, negatives: int, points: int,
+    reading: Reading,
+    etas: Sequence[float],
+    seeds: Sequence[int],
+    *,
+    iterations: int,
+    negatives: int,
+    points: int,
     held_out: int,
-) -> list[Row]:  # fmt: skip
+) -> list[Row]:
     """Train a reading at every η and seed, for ``iterations`` steps of 128 points, and probe it.
 
     Rows have ``accuracy`` of the points and ``accuracy_views`` of fresh views of them (percent), ``loss`` (nats, mean
@@ -117,22 +135,31 @@ def accuracy_curve(
     η: ``raw``, the coordinates, and ``untrained``, the initial network. ``outcome`` is ``trained``, ``collapsed`` (one
     representation for all points) or ``diverged`` (the numbers are None).
     """
-    rows: list[Row] = []
-    encoders = Encoders(reading, (0.0,), seeds, points)
-    for order, (seed, result) in enumerate(zip(seeds, _evaluate(encoders, held_out), strict=True)):
-        test, truth = points_of(reading, held_out, seed, "test")
-        raw = _score(encoders.points[order], encoders.labels[order], test, truth)
-        empty: Row = {"reading": reading.name, "eta": None, "seed": seed, "loss": None, "mi_bound": None}
-        rows.append(empty | {"encoder": "raw", "accuracy": raw, "accuracy_views": None, "outcome": "trained"})
-        rows.append(empty | {"encoder": "untrained"} | result | {"accuracy_views": None})
+    rows = _references(reading, seeds, points, held_out)
     encoders = Encoders(reading, etas, seeds, points)
     losses = encoders.train(iterations, negatives).tolist()
     models = itertools.product(seeds, etas)
     for (seed, eta), loss, result in zip(models, losses, _evaluate(encoders, held_out), strict=True):
-        whole = result["outcome"] != "diverged"
         row: Row = {"reading": reading.name, "encoder": "trained", "eta": eta, "seed": seed}
-        row |= {"loss": loss if whole else None, "mi_bound": math.log(negatives) - loss if whole else None}
+        if result["outcome"] == "diverged":
+            row |= {"loss": None, "mi_bound": None}
+        else:
+            row |= {"loss": loss, "mi_bound": math.log(negatives) - loss}
         rows.append(row | result)
+    return rows
+
+
+def _references(reading: Reading, seeds: Sequence[int], points: int, held_out: int) -> list[Row]:
+    """The rows ``raw`` and ``untrained`` of each seed."""
+    encoders = Encoders(reading, (0.0,), seeds, points)
+    untrained = _evaluate(encoders, held_out)
+    rows: list[Row] = []
+    for order, seed in enumerate(seeds):
+        test, truth = points_of(reading, held_out, seed, "test")
+        raw = _score(encoders.points[order], encoders.labels[order], test, truth)
+        empty: Row = {"reading": reading.name, "eta": None, "seed": seed, "loss": None, "mi_bound": None}
+        rows.append(empty | {"encoder": "raw", "accuracy": raw, "accuracy_views": None, "outcome": "trained"})
+        rows.append(empty | {"encoder": "untrained"} | untrained[order] | {"accuracy_views": None})
     return rows
 
 
@@ -148,11 +175,14 @@ def study(
     profile: str, *, out_dir: Path | str, read_also: Sequence[Path | str] = (), log: Callable[[str], None] = print
 ) -> list[Study]:
     """The stored curves of a profile, one file for each reading; those that are not stored are trained and stored."""
-    chosen, curves = lookup(PROFILES, profile), []
-    for reading in (READINGS[name] for name in chosen.readings):
-        run = functools.partial(accuracy_curve, reading, **chosen.sizes)
-        curves.append(measure(STUDY, profile, _config(reading, chosen), run, out_dir=out_dir, read_also=read_also))
-        log(f"{reading.name}: {curves[-1].provenance['wall_s']:.0f} s when measured")
+    sizes = lookup(PROFILES, profile)
+    curves = []
+    for name in sizes.readings:
+        reading = READINGS[name]
+        run = functools.partial(accuracy_curve, reading, **sizes.sizes)
+        curve = measure(STUDY, profile, _config(reading, sizes), run, out_dir=out_dir, read_also=read_also)
+        log(f"{reading.name}: {curve.provenance['wall_s']:.0f} s when measured")
+        curves.append(curve)
     return curves
 
 
@@ -164,33 +194,43 @@ def stored(profile: str, roots: Sequence[Path | str]) -> list[Study]:
 
 
 def representations(
-    profile: str, reading: str, etas: Sequence[float] = (0.0, 0.4, 1.6), *, count: int = 200,
-    out_dir: Path | str | None, read_also: Sequence[Path | str] = (),
-) -> Study | None:  # fmt: skip
+    profile: str,
+    reading: str,
+    etas: Sequence[float] = (0.0, 0.4, 1.6),
+    *,
+    count: int = 200,
+    out_dir: Path | str | None,
+    read_also: Sequence[Path | str] = (),
+) -> Study | None:
     """Representations x and y of ``count`` held-out points by each encoder of a reading; None where it diverged.
 
     ``out_dir``: where new rows are written; None: train nothing, and return None where nothing is stored.
     """
-    chosen, what = lookup(PROFILES, profile), lookup(READINGS, reading, "reading")
-
-    def run() -> list[Row]:
-        encoders = Encoders(what, etas, chosen.seeds, chosen.points)
-        encoders.train(chosen.iterations, chosen.negatives)
-        rows: list[Row] = []
-        for model, (seed, eta) in enumerate(itertools.product(chosen.seeds, etas)):
-            points, labels = points_of(what, count, seed, "test")
-            with torch.no_grad():
-                encoded = encoders.encode(points[None], slice(model, model + 1))[0]
-            whole = bool(encoded.isfinite().all())
-            for label, (x, y) in zip(labels.tolist(), encoded.tolist(), strict=True):
-                place: Row = {"x": float(f"{x:.4g}"), "y": float(f"{y:.4g}")} if whole else {"x": None, "y": None}
-                rows.append({"seed": seed, "eta": eta, "label": label} | place)
-        return rows
-
-    config = _config(what, chosen) | {"etas": etas, "held_out": count}
+    sizes = lookup(PROFILES, profile)
+    way = lookup(READINGS, reading, "reading")
+    config = _config(way, sizes) | {"etas": etas, "held_out": count}
     if out_dir is None:
         return studies.stored(f"{STUDY}_points", profile, config, read_also)
+    run = functools.partial(_encoded_points, way, sizes, etas, count)
     return measure(f"{STUDY}_points", profile, config, run, out_dir=out_dir, read_also=read_also)
+
+
+def _encoded_points(reading: Reading, sizes: Sizes, etas: Sequence[float], count: int) -> list[Row]:
+    """Train the encoders of a reading; a row for each of them and each of ``count`` held-out points."""
+    encoders = Encoders(reading, etas, sizes.seeds, sizes.points)
+    encoders.train(sizes.iterations, sizes.negatives)
+    rows: list[Row] = []
+    for model, (seed, eta) in enumerate(itertools.product(sizes.seeds, etas)):
+        points, labels = points_of(reading, count, seed, "test")
+        with torch.no_grad():
+            encoded = _representations(encoders, model, points)
+        diverged = not encoded.isfinite().all()
+        for label, (x, y) in zip(labels.tolist(), encoded.tolist(), strict=True):
+            place: Row = {"x": None, "y": None}
+            if not diverged:
+                place = {"x": float(f"{x:.4g}"), "y": float(f"{y:.4g}")}
+            rows.append({"seed": seed, "eta": eta, "label": label} | place)
+    return rows
 
 
 def frame(curve: Study) -> pd.DataFrame:
@@ -226,25 +266,45 @@ def peak(rows: Sequence[Row], *, accuracy: Literal["accuracy", "accuracy_views"]
     names = {str(row["reading"]) for row in rows}
     if len(names) != 1:
         raise reject("rows", sorted(names), "rows of one reading")
+    curve = _by_eta(rows, accuracy)
+    raw = [float(row["accuracy"]) for row in rows if row["encoder"] == "raw" and row["accuracy"] is not None]
+    if len(curve) < 2 or not raw:
+        raise reject("rows", f"{len(curve)} values of η, {len(raw)} raw", "two values of η and the raw reference")
+    best = max(curve, key=lambda eta: fmean(curve[eta]))
+    return Peak(
+        reading=names.pop(),
+        eta=best,
+        accuracy=fmean(curve[best]),
+        ends=(fmean(curve[min(curve)]), fmean(curve[max(curve)])),
+        raw=fmean(raw),
+        missing=tuple(_missing(curve, best, raw)),
+    )
+
+
+def _by_eta(rows: Sequence[Row], accuracy: str) -> dict[float, list[float]]:
+    """The accuracies of the models that trained, one for each seed, by η."""
     curve: dict[float, list[float]] = {}
     for row in rows:
         value, eta = row[accuracy], row["eta"]
         if row["encoder"] == "trained" and value is not None and eta is not None:
             curve.setdefault(float(eta), []).append(float(value))
-    raw = [float(row["accuracy"]) for row in rows if row["encoder"] == "raw" and row["accuracy"] is not None]
-    if len(curve) < 2 or not raw:
-        raise reject("rows", f"{len(curve)} values of η, {len(raw)} raw", "two values of η and the raw reference")
-    (low, high), first, last = PEAK_ETAS, min(curve), max(curve)
-    best = max(curve, key=lambda eta: fmean(curve[eta]))
-    top, ends = fmean(curve[best]), (fmean(curve[first]), fmean(curve[last]))
-    above = best not in (first, last) and min(curve[best]) > max(*curve[first], *curve[last], *raw)
-    conditions = (
-        (low <= best <= high, f"highest at η = {best:g}, not between {low:g} and {high:g}"),
-        (top >= SEPARATED, f"at most {top:.0f} % there, no separation"),
-        (above, "not above both ends and the raw coordinates for every seed"),
-        (max(ends) < NEAR_CHANCE, f"{max(ends):.0f} % at one end, not near chance"),
-    )
-    return Peak(names.pop(), best, top, ends, fmean(raw), tuple(lack for met, lack in conditions if not met))
+    return curve
+
+
+def _missing(curve: Mapping[float, Sequence[float]], best: float, raw: Sequence[float]) -> Iterator[str]:
+    """What the published curve has and this one, which is highest at ``best``, has not; see :func:`peak`."""
+    low, high = PEAK_ETAS
+    first, last = min(curve), max(curve)
+    top = fmean(curve[best])
+    higher_end = max(fmean(curve[first]), fmean(curve[last]))
+    if not low <= best <= high:
+        yield f"highest at η = {best:g}, not between {low:g} and {high:g}"
+    if top < SEPARATED:
+        yield f"at most {top:.0f} % there, no separation"
+    if best in (first, last) or min(curve[best]) <= max(*curve[first], *curve[last], *raw):
+        yield "not above both ends and the raw coordinates for every seed"
+    if higher_end >= NEAR_CHANCE:
+        yield f"{higher_end:.0f} % at one end, not near chance"
 
 
 def closest(peaks: Sequence[Peak]) -> Peak:
@@ -255,26 +315,35 @@ def closest(peaks: Sequence[Peak]) -> Peak:
 def table(peaks: Sequence[Peak]) -> pd.DataFrame:
     """A line for each reading."""
     columns = (
-        "reading", "best η", "accuracy there [%]", "η smallest [%]", "η largest [%]", "raw coordinates [%]",
+        "reading",
+        "best η",
+        "accuracy there [%]",
+        "η smallest [%]",
+        "η largest [%]",
+        "raw coordinates [%]",
         "what is missing",
-    )  # fmt: skip
+    )
     lines = [(p.reading, p.eta, p.accuracy, *p.ends, p.raw, "; ".join(p.missing) or "nothing") for p in peaks]
     return pd.DataFrame(lines, columns=columns).set_index("reading")
 
 
 def sentence(curves: Sequence[Study]) -> str:
     """Which readings of a profile show the published peak, and on how many of their seeds taken alone; Markdown."""
-    judged = [peak(each.rows) for each in curves]
-    best, whole = closest(judged), [each for each in judged if not each.missing]
-    shown = "; ".join(f"*{p.reading}* ({p.accuracy:.0f} % at η = {p.eta:g})" for p in whole) or (
-        f"none. Closest is *{best.reading}*, highest at η = {best.eta:g} with {best.accuracy:.0f} %: "
-        + "; ".join(best.missing)
-    )
-    seeds = ((each.rows, seed) for each in curves for seed in {row["seed"] for row in each.rows})
-    alone = [peak([row for row in rows if row["seed"] == seed]) for rows, seed in seeds]
-    views = [peak(each.rows, accuracy="accuracy_views") for each in curves]
-    on_views = ", ".join(f"*{p.reading}*" for p in views if not p.missing) or "none"
+    peaks = [peak(each.rows) for each in curves]
+    readings = [f"*{p.reading}* ({p.accuracy:.0f} % at η = {p.eta:g})" for p in peaks if not p.missing]
+    shown_by = "; ".join(readings)
+    if not readings:
+        best = closest(peaks)
+        shown_by = f"none. Closest is *{best.reading}*, highest at η = {best.eta:g} with {best.accuracy:.0f} %: "
+        shown_by += "; ".join(best.missing)
+    of_seeds = []
+    for each in curves:
+        for seed in {row["seed"] for row in each.rows}:
+            of_seeds.append(peak([row for row in each.rows if row["seed"] == seed]))
+    with_the_shape = sum(not p.missing for p in of_seeds)
+    of_views = [peak(each.rows, accuracy="accuracy_views") for each in curves]
+    on_views = ", ".join(f"*{p.reading}*" for p in of_views if not p.missing) or "none"
     return (
-        f"The published peak is shown by {shown}. Curves of one seed with the published shape: "
-        f"{sum(not p.missing for p in alone)} of {len(alone)}. Probed on views in place of the points: {on_views}."
+        f"The published peak is shown by {shown_by}. Curves of one seed with the published shape: "
+        f"{with_the_shape} of {len(of_seeds)}. Probed on views in place of the points: {on_views}."
     )

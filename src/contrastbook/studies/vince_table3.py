@@ -41,55 +41,80 @@ def train(
     critic's), ``negative`` (an estimate below −.1: worse than a constant) or ``diverged``, for a ``reason``.
     """
     fitted = looseness.fit(reading, percents, seeds, epochs=epochs, points=points)
-    place = torch.tensor([list(seeds).index(seed) for _, seed in fitted.models])
     fresh = [looseness.sample(10_000 + seed, points) for seed in seeds]
-    pairs = {
-        "train": looseness.data(reading, seeds, points),
-        "held_out": (torch.stack([x for x, _ in fresh]), torch.stack([y for _, y in fresh])),
-        "grid": tuple(side[None, :, None].expand(len(seeds), -1, 1) for side in (_GRID_X, _GRID_Y)),
-    }
+    fresh_x = torch.stack([x for x, _ in fresh])
+    fresh_y = torch.stack([y for _, y in fresh])
+    rows: list[Row] = []
     with torch.no_grad():
-        codes = {
-            name: [
-                looseness.encode(net, part[place].float(), reading.output).double()
-                for net, part in zip((fitted.x, fitted.y), parts, strict=True)
-            ]
-            for name, parts in pairs.items()
-        }
-        rows: list[Row] = []
+        train_codes = _encode(fitted, seeds, reading, *looseness.data(reading, seeds, points))
+        fresh_codes = _encode(fitted, seeds, reading, fresh_x, fresh_y)
+        grid_codes = _encode(fitted, seeds, reading, _for_each(seeds, _GRID_X), _for_each(seeds, _GRID_Y))
         for model, (percent, seed) in enumerate(fitted.models):
-            one = {name: (x[model], y[model]) for name, (x, y) in codes.items()}
-            scores, numbers = one["train"][0] @ one["train"][1].T, {}
-            for name in ("train", "held_out"):
-                generator = torch.Generator().manual_seed(20_000 + seed)
-                draws = torch.rand(points, NEGATIVES * REPEATS, generator=generator, dtype=torch.float64)
-                numbers[name] = _estimate(*one[name], percent, draws.view(points, REPEATS, NEGATIVES), reading.nearest)
-            numbers |= {
-                "population": _expectation(*one["grid"], percent, reading.nearest),
+            x, y = train_codes[model]
+            scores = x @ y.T
+            curve = fitted.curve[:, model]
+            numbers = {
+                "train": _estimate(x, y, percent, _draws(points, seed), reading.nearest),
+                "held_out": _estimate(*fresh_codes[model], percent, _draws(points, seed), reading.nearest),
+                "population": _expectation(*grid_codes[model], percent, reading.nearest),
                 "infonce": _against_others(scores),
-                "infonce_population": _expectation(*one["grid"], 100.0, reading.nearest),
-                "last_epoch": float(fitted.curve[-1, model]),
-                "best_epoch": float(fitted.curve[:, model].max()),
+                "infonce_population": _expectation(*grid_codes[model], 100.0, reading.nearest),
+                "last_epoch": float(curve[-1]),
+                "best_epoch": float(curve.max()),
                 "spread": float(scores.var(1).mean().sqrt()),
             }
             row: Row = {"reading": reading.name, "percent": percent, "seed": seed}
-            rows.append(row | _verdict(numbers, fitted.curve[:, model]))
+            rows.append(row | _verdict(numbers, curve))
     return rows
 
 
+def _for_each(seeds: Sequence[int], grid: Tensor) -> Tensor:
+    """A grid ``[N]`` for each seed, ``[S, N, 1]``."""
+    return grid[None, :, None].expand(len(seeds), -1, 1)
+
+
+def _encode(
+    fitted: looseness.Fitted, seeds: Sequence[int], reading: Reading, x: Tensor, y: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """Encodings of points ``[S, N, 1]`` by each model, ``[N, E]`` of x and of y, in float64."""
+    place = torch.tensor([list(seeds).index(seed) for _, seed in fitted.models])
+    codes_x = looseness.encode(fitted.x, x[place].float(), reading.output).double()
+    codes_y = looseness.encode(fitted.y, y[place].float(), reading.output).double()
+    return list(zip(codes_x, codes_y, strict=True))
+
+
+def _draws(points: int, seed: int) -> Tensor:
+    """Numbers in [0, 1) that choose the negatives of an estimate, ``[N, R, K]``."""
+    generator = torch.Generator().manual_seed(20_000 + seed)
+    draws = torch.rand(points, NEGATIVES * REPEATS, generator=generator, dtype=torch.float64)
+    return draws.view(points, REPEATS, NEGATIVES)
+
+
 def _verdict(numbers: dict[str, float], curve: Tensor) -> Row:
+    """``status`` and ``reason`` of a model, and its numbers; None where one is not finite."""
     reason = None
-    lost = [name for name, value in numbers.items() if not math.isfinite(value)]
-    if lost:
-        bad = (~curve.isfinite()).nonzero()
-        when = f"the loss was not finite in epoch {int(bad[0]) + 1}" if len(bad) else "the loss was finite throughout"
-        status, reason = "diverged", f"not finite: {', '.join(lost)}; {when}"
+    not_finite = [name for name, value in numbers.items() if not math.isfinite(value)]
+    if not_finite:
+        status = "diverged"
+        reason = f"not finite: {', '.join(not_finite)}; {_first_bad_epoch(curve)}"
     elif numbers["spread"] < COLLAPSED:
         status = "collapsed"
+    elif numbers["train"] < -0.1:
+        status = "negative"
     else:
-        status = "negative" if numbers["train"] < -0.1 else "trained"
-    kept: Row = {name: None if name in lost else value for name, value in numbers.items()}
-    return {"status": status, "reason": reason} | kept
+        status = "trained"
+    row: Row = {"status": status, "reason": reason}
+    for name, value in numbers.items():
+        row[name] = None if name in not_finite else value
+    return row
+
+
+def _first_bad_epoch(curve: Tensor) -> str:
+    """A clause that says when the loss of a model was not finite for the first time."""
+    bad = (~curve.isfinite()).nonzero()
+    if len(bad):
+        return f"the loss was not finite in epoch {int(bad[0]) + 1}"
+    return "the loss was finite throughout"
 
 
 def _against_others(scores: Tensor) -> float:
@@ -106,9 +131,14 @@ def _estimate(x: Tensor, y: Tensor, percent: float, draws: Tensor, nearest: loos
     # ranked in float32, as in training; what is estimated is summed in float64
     for own in torch.arange(points).split(500):
         contrast = looseness.contrast(
-            x[own].float()[None], y.float()[None], y[own].float()[None], own[None], [percent],
-            draws[own].reshape(1, len(own), -1), nearest,
-        )  # fmt: skip
+            anchors=x[own].float()[None],
+            bank=y.float()[None],
+            positives=y[own].float()[None],
+            own=own[None],
+            percents=[percent],
+            draws=draws[own].reshape(1, len(own), -1),
+            nearest=nearest,
+        )
         contrast = contrast.double().view(len(own), repeats, negatives)
         positive = (x[own] * y[own]).sum(1)[:, None].expand(-1, repeats)
         total += float(looseness.bound(positive, contrast).sum())
@@ -121,30 +151,43 @@ _GRID_Y = math.sqrt(COVARIANCE[1][1]) * torch.linspace(-6, 6, 641, dtype=torch.f
 
 def _expectation(x: Tensor, y: Tensor, percent: float, nearest: looseness.Nearest) -> float:
     """Expectation of the bound for K → ∞, nats, from encodings of the grids, by the trapezoid rule."""
-    part = share_of(percent)
-    zx, zy = _GRID_X / math.sqrt(COVARIANCE[0][0]), _GRID_Y / math.sqrt(COVARIANCE[1][1])
-    over_x, over_y = torch.exp(-0.5 * zx**2), torch.exp(-0.5 * zy**2)
-    over_x, over_y = over_x / over_x.sum(), over_y / over_y.sum()
-    joint = over_y * torch.exp(-0.5 * (zy - RHO * zx[:, None]) ** 2 / (1 - RHO**2) + 0.5 * zy**2)
-    joint = over_x[:, None] * joint / joint.sum(1, keepdim=True)
+    share = share_of(percent)
+    over_y, joint = _masses()
     critic = x @ y.T
-
-    def within(ranking: Tensor) -> Tensor:
-        order = ranking.argsort(1, descending=True)
-        mass = over_y[order]
-        # the point at the edge counts with the part of its mass that fits
-        return torch.zeros_like(ranking).scatter_(1, order, (part - (mass.cumsum(1) - mass)).clamp(min=0).minimum(mass))
-
-    if part == 1:
+    if share == 1:
         log_mean = (critic + over_y.log()).logsumexp(1, keepdim=True)
     elif nearest == "y1":
-        top = critic.amax(1, keepdim=True)
-        log_mean = top + torch.log(torch.exp(critic - top) @ within(-torch.cdist(y, y)).T / part)
+        highest = critic.amax(1, keepdim=True)
+        mass = _highest_mass(-torch.cdist(y, y), over_y, share)
+        log_mean = highest + torch.log(torch.exp(critic - highest) @ mass.T / share)
     else:
+        ranking = critic if nearest == "critic" else -torch.cdist(x, y)
         # in logarithms throughout: the set may lie hundreds of nats below the largest score
-        inside = within(critic if nearest == "critic" else -torch.cdist(x, y)).log()
-        log_mean = (critic + inside).logsumexp(1, keepdim=True) - math.log(part)
+        log_mass = _highest_mass(ranking, over_y, share).log()
+        log_mean = (critic + log_mass).logsumexp(1, keepdim=True) - math.log(share)
     return float((joint * (critic - log_mean)).sum())
+
+
+def _masses() -> tuple[Tensor, Tensor]:
+    """The mass of each point of the grid of y, ``[Y]``, and that of each pair of both grids, ``[X, Y]``."""
+    zx = _GRID_X / math.sqrt(COVARIANCE[0][0])
+    zy = _GRID_Y / math.sqrt(COVARIANCE[1][1])
+    over_x = torch.exp(-0.5 * zx**2)
+    over_x = over_x / over_x.sum()
+    over_y = torch.exp(-0.5 * zy**2)
+    over_y = over_y / over_y.sum()
+    given_x = over_y * torch.exp(-0.5 * (zy - RHO * zx[:, None]) ** 2 / (1 - RHO**2) + 0.5 * zy**2)
+    joint = over_x[:, None] * given_x / given_x.sum(1, keepdim=True)
+    return over_y, joint
+
+
+def _highest_mass(ranking: Tensor, over_y: Tensor, share: float) -> Tensor:
+    """The mass of the highest of each row, ``share`` together; the point at the edge counts as far as it fits."""
+    order = ranking.argsort(1, descending=True)
+    mass = over_y[order]
+    mass_above = mass.cumsum(1) - mass
+    room = (share - mass_above).clamp(min=0)
+    return torch.zeros_like(ranking).scatter_(1, order, room.minimum(mass))
 
 
 @dataclass(frozen=True)
@@ -189,9 +232,12 @@ def _configs(profile: str) -> dict[Reading, dict[str, Any]]:
 
 
 def study(
-    profile: str, out_dir: Path | str, read_also: Sequence[Path | str] = (), *,
+    profile: str,
+    out_dir: Path | str,
+    read_also: Sequence[Path | str] = (),
+    *,
     log: Callable[[str], None] = lambda line: None,
-) -> dict[Reading, Study]:  # fmt: skip
+) -> dict[Reading, Study]:
     """Table 3 under each reading of a profile, a file for each: stored rows are read, others trained and stored."""
     measured = {}
     for reading, config in _configs(profile).items():

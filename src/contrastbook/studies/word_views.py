@@ -24,6 +24,7 @@ View = Literal["words left out", "another wording"]
 VIEWS: tuple[View, ...] = ("words left out", "another wording")
 LEFT_OUT = 0.1
 """How likely a view leaves out a word."""
+BATCH = 128
 _ARTICLES = {"a", "an", "the"}
 
 
@@ -34,8 +35,12 @@ def _split(text: str) -> list[str]:
 @cache
 def vocabulary() -> tuple[str, ...]:
     """All words of the grammar, in alphabetical order."""
-    fillers = [filler for _, each in grammar.SLOTS.values() for filler in each]
-    return tuple(sorted({word for filler in fillers for text in filler for word in _split(text)}))
+    words: set[str] = set()
+    for _, fillers in grammar.SLOTS.values():
+        for first, second in fillers:
+            words.update(_split(first))
+            words.update(_split(second))
+    return tuple(sorted(words))
 
 
 @cache
@@ -44,9 +49,12 @@ def synonyms() -> tuple[tuple[str, str], ...]:
     pairs = []
     for _, fillers in grammar.SLOTS.values():
         for first, second in fillers:
-            words, others = set(_split(first)) - _ARTICLES, set(_split(second)) - _ARTICLES
+            words = set(_split(first)) - _ARTICLES
+            others = set(_split(second)) - _ARTICLES
             if len(words - others) == len(others - words) == 1:  # not "slowly" and "without haste"
-                pairs.append(((words - others).pop(), (others - words).pop()))
+                (word,) = words - others
+                (other,) = others - words
+                pairs.append((word, other))
     return tuple(pairs)
 
 
@@ -69,14 +77,16 @@ class Trained:
     def similarity(self, step: int) -> float:
         """Spearman × 100 of cosines of sentences and their true scores, on the grammar's test pairs."""
         pairs = data.load("grammar_pairs").test
-        first, second = (bags(list(texts)) @ self.vectors[step] for texts in (pairs.first, pairs.second))
+        first = bags(list(pairs.first)) @ self.vectors[step]
+        second = bags(list(pairs.second)) @ self.vectors[step]
         return tasks.spearman(F.cosine_similarity(first, second), pairs.scores.numpy())
 
     def cosines(self, step: int) -> tuple[Tensor, Tensor]:
         """Cosines of the pairs of :func:`synonyms`, and of all other pairs of their words."""
         number = {word: k for k, word in enumerate(vocabulary())}
         rows = F.normalize(self.vectors[step], dim=1)
-        first, second = ([number[pair[side]] for pair in synonyms()] for side in (0, 1))
+        first = [number[word] for word, _ in synonyms()]
+        second = [number[word] for _, word in synonyms()]
         table = rows[first] @ rows[second].T
         same = torch.eye(len(table), dtype=torch.bool)
         return table[same], table[~same]
@@ -92,21 +102,27 @@ def train(view: View, seed: int, *, steps: Sequence[int] = (0, 200), sentences: 
     both = torch.stack([bags(texts) for texts in zip(*grammar.wordings(sentences, seed), strict=True)])
     vectors = torch.randn(len(vocabulary()), 64, generator=draws).requires_grad_()
     optimiser = torch.optim.Adam([vectors], lr=0.02)
-    kept = {}
+    at_steps = {}
     for step in range(max(steps) + 1):
         if step in steps:
-            kept[step] = vectors.detach().clone()
-        chosen = torch.randperm(sentences, generator=draws)[:128]
+            at_steps[step] = vectors.detach().clone()
+        batch = torch.randperm(sentences, generator=draws)[:BATCH]
         if view == "another wording":
-            first, second = both[:, chosen]
+            first, second = both[:, batch]
         else:
-            stays = torch.rand(2, 128, len(vocabulary()), generator=draws) >= LEFT_OUT
-            first, second = both[0, chosen] * stays
-        queries, keys = (F.normalize(bag @ vectors, dim=1) for bag in (first, second))
-        logits = queries @ keys.T / 0.1
-        others = logits.masked_fill(torch.eye(128, dtype=torch.bool), -1e30)
-        loss = objectives.InfoNCE()(objectives.Scores(logits.diagonal(), others)).mean()
+            stays = torch.rand(2, BATCH, len(vocabulary()), generator=draws) >= LEFT_OUT
+            first, second = both[0, batch] * stays
+        loss = _loss(first @ vectors, second @ vectors)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return Trained(view, kept)
+    return Trained(view, at_steps)
+
+
+def _loss(first: Tensor, second: Tensor) -> Tensor:
+    """InfoNCE of two views ``[B, d]`` of each sentence, in nats."""
+    queries = F.normalize(first, dim=1)
+    keys = F.normalize(second, dim=1)
+    logits = queries @ keys.T / 0.1
+    others = logits.masked_fill(torch.eye(len(logits), dtype=torch.bool), -1e30)
+    return objectives.InfoNCE()(objectives.Scores(logits.diagonal(), others)).mean()
