@@ -12,7 +12,7 @@ from alternative_text import alternative
 BOOK = Path(__file__).parents[1] / "book"
 CHAPTERS = sorted(p for p in BOOK.glob("*.md") if "(ch:" in p.read_text(encoding="utf-8"))
 PAGES = sorted(BOOK.glob("*.md"))
-ARC = ("divergences", "infonce", "joint", "looseness", "many_views", "point", "ring", "senses", "views")
+ARC = ("divergences", "infonce", "joint", "later", "looseness", "many_views", "point", "ring", "senses", "views")
 """Chapters in the order of the fourth edition: a bet, a figure to play with, the answer, and only then the proof."""
 TEMPLATE = r"^#+ (The claim|The equation|Look|Check|Try it|The smallest code|Use it for real|Summary|The question)$"
 HIDDEN = {"hide-input", "hide-cell", "remove-input", "remove-cell"}

@@ -1,0 +1,81 @@
+"""Figures of the chapter on later methods: bound and accuracy along a training, and what two losses read off pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from contrastbook.checks import require_positive
+from contrastbook.figures.base import chart, line, subplots
+from contrastbook.studies import shared_bits, sigmoid
+from contrastbook.studies.shared_bits import Look
+
+LOOKS = ((0, "positive", "circle"), (4, "other", "diamond"), (8, "negative", "square"))
+"""Bits, colour and marker of each encoder that is set side by side."""
+
+
+def digits_and_scrambled(pixels: Tensor, scrambled: Tensor) -> Figure:
+    """Some digits ``[N, 64]``, and below each the same digit with its grey levels exchanged."""
+    figure, panels = subplots(2, len(pixels), (8, 2.2))
+    for column, pair in enumerate(zip(pixels, scrambled, strict=True)):
+        for panel, picture in zip(panels[:, column], pair, strict=True):
+            panel.imshow(picture.view(shared_bits.SIDE, shared_bits.SIDE), cmap="gray_r", vmin=0, vmax=1)
+            panel.set_xticks([])
+            panel.set_yticks([])
+    panels[0, 0].set_ylabel("digit")
+    panels[1, 0].set_ylabel("exchanged")
+    return figure
+
+
+def bound_and_accuracy(step: int, runs: Mapping[int, Sequence[Sequence[Look]]]) -> go.Figure:
+    """Where the encoders of ``runs``, by number of shared bits, stand after ``step`` steps: a dot for each seed.
+
+    A line is the way of the first seed so far. To the right the bound is larger, to the top the encoder is better.
+    """
+    traces = []
+    for bits, colour, symbol in LOOKS:
+        seeds = [[look for look in looks if look.step <= step] for looks in runs[bits]]
+        way = seeds[0]
+        traces.append(
+            line("", [look.bound for look in way], [look.accuracy for look in way], colour, "dot").update(
+                showlegend=False
+            )
+        )
+        last = [looks[-1] for looks in seeds]
+        name = f"{bits} shared bits" if bits else "the picture alone"
+        marker = {"size": 13, "symbol": symbol, "opacity": 0.7}
+        ends = line(name, [look.bound for look in last], [look.accuracy for look in last], colour, marker=marker)
+        traces.append(ends.update(mode="markers"))
+    return chart(
+        f"After {step} steps",
+        "InfoNCE bound on held-out pairs (nats)",
+        "linear accuracy on digits (%)",
+        *traces,
+        xaxis_range=[-0.3, 5.7],
+        yaxis_range=[0, 104],
+    )
+
+
+def readings(nats: float = 4.0, most: int = 32) -> go.Figure:
+    """What InfoNCE and the sigmoid loss say of Gaussian pairs that share ``nats``, by number of candidates K."""
+    require_positive(nats=nats)
+    candidates = [2**power for power in range(1, int(math.log2(most)) + 1)]
+    infonce = [sigmoid.fit("infonce", k, nats=nats).infonce for k in candidates]
+    log_ratios = [sigmoid.fit("sigmoid", k, nats=nats).log_ratio for k in candidates]
+    ceiling = np.log(candidates)
+    return chart(
+        f"Pairs that share {nats:g} nats",
+        "candidates per query, K",
+        "nats",
+        line("ceiling log K", candidates, ceiling, "ignored", "dash"),
+        line("InfoNCE", candidates, infonce, "negative", marker={"size": 9}),
+        line("sigmoid loss, read as a log ratio", candidates, log_ratios, "positive", marker={"size": 9}),
+        line("information", candidates, [nats] * len(candidates), "truth", "dot"),
+        xaxis={"type": "log", "tickvals": candidates},
+        yaxis_range=[0, max(nats, float(ceiling[-1])) * 1.15],
+    )

@@ -1,0 +1,102 @@
+"""What InfoNCE and the sigmoid loss read off the same pairs: Gaussians whose information is known.
+
+The critic is the family that holds the log ratio of such Gaussians, ``a x·y − b (‖x‖² + ‖y‖²) + c``, so that what is
+missing from a number is the fault of the loss, not of the critic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from contrastlab.information import bounds
+from contrastlab.information.toys import JointGaussian
+
+Loss = Literal["infonce", "sigmoid"]
+PAIRS = 2**13
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Nats on held-out pairs, of a critic that was fitted with ``candidates`` a query.
+
+    ``infonce`` is the InfoNCE bound. ``log_ratio`` is the mean over true pairs of the critic read as a log ratio, which
+    needs the constant c: InfoNCE does not determine it.
+    """
+
+    loss: Loss
+    candidates: int
+    infonce: float
+    log_ratio: float
+    a: float
+    b: float
+    c: float
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """Groups of K pairs: ``x·y`` and ``‖x‖² + ‖y‖²`` of each x with each y of its group, ``[G, K, K]``."""
+
+    products: Tensor
+    squares: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, candidates: int) -> _Batches:
+        x = x.view(-1, candidates, x.shape[1])
+        y = y.view(-1, candidates, y.shape[1])
+        squares = (x**2).sum(2)[:, :, None] + (y**2).sum(2)[:, None, :]
+        return cls(x @ y.transpose(1, 2), squares)
+
+    def scores(self, weights: Tensor) -> Tensor:
+        a, b, c = weights
+        return a * self.products - b * self.squares + c
+
+
+def fit(loss: Loss, candidates: int, *, nats: float = 4.0, dimension: int = 4, seed: int = 0) -> Reading:
+    """Fit the critic by one of the losses on 8,192 pairs in groups of ``candidates``, and read it on as many others."""
+    x, y = JointGaussian.with_information(nats, dimension).sample(2 * PAIRS, torch.Generator().manual_seed(seed))
+    train = _Batches.of(x[:PAIRS].double(), y[:PAIRS].double(), candidates)
+    held_out = _Batches.of(x[PAIRS:].double(), y[PAIRS:].double(), candidates)
+    value = {"infonce": _infonce, "sigmoid": _sigmoid}[loss]
+    weights = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([weights], max_iter=100, tolerance_grad=1e-4, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        mean = value(train.scores(weights))
+        mean.backward()
+        return mean
+
+    optimiser.step(closure)  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        scores = held_out.scores(weights)
+        positives = scores.diagonal(dim1=1, dim2=2)
+        infonce = math.log(candidates) - float(_infonce(scores))
+        log_ratio = float(positives.mean()) + math.log(candidates - 1)
+    a, b, c = weights.tolist()
+    return Reading(loss, candidates, infonce, log_ratio, a, b, c)
+
+
+def _infonce(scores: Tensor) -> Tensor:
+    return (scores.logsumexp(2) - scores.diagonal(dim1=1, dim2=2)).mean()
+
+
+def _sigmoid(scores: Tensor) -> Tensor:
+    """Of a query: logistic terms of its pair and of all other pairs of its group (Zhai et al. 2023)."""
+    signs = 2 * torch.eye(scores.shape[1], dtype=scores.dtype) - 1
+    return F.softplus(-signs * scores).sum(2).mean()
+
+
+def nwj(reading: Reading, *, nats: float = 4.0, dimension: int = 4, seed: int = 1) -> float:
+    """The NWJ bound in nats that the same critic gives on new pairs: from below, whatever the critic."""
+    x, y = JointGaussian.with_information(nats, dimension).sample(2 * PAIRS, torch.Generator().manual_seed(seed))
+    batches = _Batches.of(x[:PAIRS].double(), y[:PAIRS].double(), 128)
+    weights = torch.tensor([reading.a, reading.b, reading.c], dtype=torch.float64)
+    log_ratios = batches.scores(weights) + math.log(reading.candidates - 1)
+    is_pair = torch.eye(128, dtype=torch.bool)
+    return float(bounds.nwj(log_ratios[:, is_pair].flatten() + 1, log_ratios[:, ~is_pair] + 1))
