@@ -72,7 +72,7 @@ def fit(loss: Loss, candidates: int, *, nats: float = 4.0, dimension: int = 4, s
         mean.backward()
         return mean
 
-    optimiser.step(closure)  # type: ignore[no-untyped-call]
+    optimiser.step(closure)
     with torch.no_grad():
         scores = held_out.scores(weights)
         positives = scores.diagonal(dim1=1, dim2=2)
