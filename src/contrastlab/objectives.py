@@ -924,25 +924,29 @@ def _scores_of_views(
 
     With labels, those of the same class once more, as further positives.
     """
-    z = _unit(torch.cat([z1, z2]))
-    keys, item = z, torch.arange(len(z1), device=z.device)
-    classes = None if labels is None else labels.long()
-    classes_of_keys = classes
+    queries = _unit(torch.cat([z1, z2]))
+    keys = queries
+    item = torch.arange(len(z1), device=queries.device)
     if gather:
-        keys = torch.cat([collectives.gather_with_gradient(view) for view in z.chunk(2)])
-        item = collectives.rows_of_this_process(len(z1), z.device)
-        classes_of_keys = None if classes is None else collectives.gather(classes)
-    every = len(keys) // 2
-    row = torch.cat([item, item + every])
-    logits = z @ keys.T / temperature
-    own = logits.gather(1, ((row + every) % len(keys))[:, None])[:, 0]
-    no_negative = (row[:, None] - torch.arange(len(keys), device=z.device)) % every == 0
+        keys = torch.cat([collectives.gather_with_gradient(view) for view in queries.chunk(2)])
+        item = collectives.rows_of_this_process(len(z1), queries.device)
+    items = len(keys) // 2
+    row = torch.cat([item, item + items])  # of each query among the keys
+    logits = queries @ keys.T / temperature
+    row_of_positive = (row + items) % len(keys)
+    positives = logits.gather(1, row_of_positive[:, None])[:, 0]
+    no_negative = (row[:, None] - torch.arange(len(keys), device=queries.device)) % items == 0
     if spared is not None:
         no_negative = no_negative | spared.repeat(2, 2)
     negatives = logits.masked_fill(no_negative, ABSENT)
     neighbours = None
-    if classes is not None and classes_of_keys is not None:
-        of_query = classes.repeat(2)[:, None]
-        other_class = (of_query != classes_of_keys.repeat(2)) | (of_query < 0)
-        neighbours = negatives.masked_fill(other_class, ABSENT)
-    return Scores(own, negatives, neighbours, count=len(keys) - 2, highest=1 / temperature)
+    if labels is not None:
+        neighbours = negatives.masked_fill(_of_other_classes(labels.long(), gather), ABSENT)
+    return Scores(positives, negatives, neighbours, count=len(keys) - 2, highest=1 / temperature)
+
+
+def _of_other_classes(classes: Tensor, gather: bool) -> Tensor:
+    """Which keys ``[2B, 2N]`` are not of the query's class, ``[B]``; without a class (below 0), all of them."""
+    classes_of_keys = collectives.gather(classes) if gather else classes
+    of_query = classes.repeat(2)[:, None]
+    return (of_query != classes_of_keys.repeat(2)) | (of_query < 0)

@@ -302,5 +302,15 @@ _NOT_TRAINING = {
     "overrides",
 }
 _UNTRAINED = {
-    "image_size", "augmentation", "arch", "arch_options", "stem", "head", "dim", "width", "text", "speech", "weights",
-}  # fmt: skip
+    "image_size",
+    "augmentation",
+    "arch",
+    "arch_options",
+    "stem",
+    "head",
+    "dim",
+    "width",
+    "text",
+    "speech",
+    "weights",
+}

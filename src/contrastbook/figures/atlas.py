@@ -69,8 +69,12 @@ def _boxes(parts: Sequence[str]) -> dict[str, tuple[float, float]]:
     return places
 
 
-def _ribbon(axes: Any, column: int, start: float, end: float, width: float, **look: Any) -> None:
-    """A band of equal height from the right of one column's boxes to the left of the next one's."""
+def _ribbon(
+    axes: Any, column: int, source: tuple[float, float], target: tuple[float, float], width: float, **look: Any
+) -> None:
+    """A band of equal height from the right of a box to the left of one in the next column; see :func:`_boxes`."""
+    start, _ = source
+    end, _ = target
     along = np.linspace(0, 1, 40)
     middle = start + (end - start) * (3 * along**2 - 2 * along**3)
     axes.fill_between(column + 0.4 + 0.2 * along, middle - width / 2, middle + width / 2, linewidth=0, **look)
@@ -93,12 +97,8 @@ def flow(method: str = "ring/iring") -> Figure:
     for k, (left, right) in enumerate(pairwise(boxes)):
         bands = Counter(zip(columns[k], columns[k + 1], strict=True))
         for (source, target), count in bands.items():
-            start, _ = left[source]
-            end, _ = right[target]
-            _ribbon(axes, k, start, end, PER_METHOD * count, color="0.72", alpha=0.6)
-        start, _ = left[highlighted[k]]
-        end, _ = right[highlighted[k + 1]]
-        _ribbon(axes, k, start, end, 0.45, color=BLUE)
+            _ribbon(axes, k, left[source], right[target], PER_METHOD * count, color="0.72", alpha=0.6)
+        _ribbon(axes, k, left[highlighted[k]], right[highlighted[k + 1]], 0.45, color=BLUE)
     axes.set_xticks(range(len(choices)), choices, fontsize=11, fontweight="bold")
     axes.xaxis.tick_top()
     axes.tick_params(length=0)

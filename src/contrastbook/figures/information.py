@@ -122,25 +122,33 @@ def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go
     title = f"Of six views it shares {_sharing(*GRAPHS[step])}: {nats[step]:.2f} nats"
     if measured:
         title += f", {np.mean(measured[step]):.0f} % of the neighbours right"
-    nats_of_seeds: list[float] = []
-    accuracies: list[float] = []
-    for of_graph, row in zip(nats, measured, strict=False):
-        nats_of_seeds += [of_graph] * len(row)
-        accuracies += row
-    means = [float(np.mean(row)) for row in measured]
     return chart(
         title,
         "information (nats)",
         "neighbours of the same class (%)",
         _matrix(in_common),
-        dots("one seed", nats_of_seeds, accuracies, "ignored", "circle-open", 7),
-        line("mean", nats if measured else [], means, "positive", marker={"size": 7}),
+        *_measured_points(nats, measured),
         line("chance", [0, 4.25], [900 / 59] * 2, "other", "dot"),
         line("this graph", [nats[step]] * 2, [0, 100], "truth", "dash", width=3),
         yaxis_range=[0, 104],
         xaxis={"domain": [0.6, 1], "range": [-0.15, 4.4]},
         xaxis2={"domain": [0, 0.38], "title": "item", "anchor": "y2"},
         yaxis2={"title": "item", "autorange": "reversed", "anchor": "x2"},
+    )
+
+
+def _measured_points(nats: Sequence[float], measured: Sequence[Sequence[float]]) -> tuple[go.Scatter, go.Scatter]:
+    """A dot for each seed and a line through the means; both are there, and empty, where nothing is measured."""
+    nats_of_seeds: list[float] = []
+    accuracies: list[float] = []
+    means: list[float] = []
+    for of_graph, of_seeds in zip(nats, measured, strict=False):
+        nats_of_seeds += [of_graph] * len(of_seeds)
+        accuracies += of_seeds
+        means.append(float(np.mean(of_seeds)))
+    return (
+        dots("one seed", nats_of_seeds, accuracies, "ignored", "circle-open", 7),
+        line("mean", nats if measured else [], means, "positive", marker={"size": 7}),
     )
 
 

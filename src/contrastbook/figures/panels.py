@@ -154,20 +154,24 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
                 _draw_accuracies(panel, of_profiles[profile], ordered_etas, number, profile)
         if profiles[-1] in of_profiles:
             _draw_levels(panel, of_profiles[profiles[-1]])
-        peak = ordered_etas.index(0.4)
-        panel.axvspan(peak - 0.3, peak + 0.3, color="0.9", zorder=0, label="published peak")
-        panel.set_title(reading.replace(", plane", ",\nplane").replace(", sphere", ",\nsphere"), fontsize=9)
-        panel.set(ylim=(35, 100), ylabel="accuracy [%]")
-        panel.label_outer()
-        _name_etas(panel, ordered_etas)
-    for number, panel in enumerate(panels.flat):
-        if number >= len(by_reading):
-            panel.set_axis_off()
-        elif number >= len(by_reading) - 3:  # nothing may stand below it
-            panel.xaxis.set_tick_params(labelbottom=True)
-            panel.set_xlabel("η, width of the noise")
+        _dress_accuracies(panel, reading, ordered_etas)
+    for blank in panels.flat[len(by_reading) :]:
+        blank.set_axis_off()
+    for lowest in panels.flat[max(len(by_reading) - 3, 0) : len(by_reading)]:  # nothing stands below it
+        lowest.xaxis.set_tick_params(labelbottom=True)
+        lowest.set_xlabel("η, width of the noise")
     _share_legend(figure, panels.flat)
     return figure
+
+
+def _dress_accuracies(panel: Axes, reading: str, etas: Sequence[float]) -> None:
+    """Title and axes of a panel of :func:`by_noise`, and the place of the published peak."""
+    peak = etas.index(0.4)
+    panel.axvspan(peak - 0.3, peak + 0.3, color="0.9", zorder=0, label="published peak")
+    panel.set_title(reading.replace(", plane", ",\nplane").replace(", sphere", ",\nsphere"), fontsize=9)
+    panel.set(ylim=(35, 100), ylabel="accuracy [%]")
+    panel.label_outer()
+    _name_etas(panel, etas)
 
 
 def _draw_accuracies(panel: Axes, study: Study, etas: Sequence[float], number: int, profile: str) -> None:

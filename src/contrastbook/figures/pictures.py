@@ -17,6 +17,7 @@ import numpy as np
 import plotly.graph_objects as go
 import torch
 from contourpy import contour_generator
+from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, hsv_to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -134,17 +135,11 @@ def strip(frames: Tensor, flows: Mapping[str, Tensor], times: Sequence[int], *, 
     """
     longest = max(float(flow[list(times)].norm(dim=1).max()) for flow in flows.values())
     full = max(1e-6, longest)
-    rows = {"frame": [frames[t].permute(1, 2, 0).numpy() for t in times]}
-    for name, flow in flows.items():
-        rows[name] = [flow_colours(flow[t], full) for t in times]
-    size = (1.1 * (len(times) + 1), 1.2 * len(rows) + 0.4)
-    figure, panels = subplots(len(rows), len(times) + 1, size, squeeze=False, facecolor="none")
-    for line, (name, pictures) in zip(panels, rows.items(), strict=True):
-        for panel, picture in zip(line[:-1], pictures, strict=True):
-            panel.imshow(picture, interpolation="nearest")
-            panel.set(xticks=[], yticks=[])
-        line[0].set_ylabel(name, fontsize=8, color=GREY)
-        line[-1].axis("off")
+    size = (1.1 * (len(times) + 1), 1.2 * (len(flows) + 1) + 0.4)
+    figure, panels = subplots(len(flows) + 1, len(times) + 1, size, squeeze=False, facecolor="none")
+    _draw_strip(panels[0], "frame", [frames[t].permute(1, 2, 0).numpy() for t in times])
+    for line, (name, flow) in zip(panels[1:], flows.items(), strict=True):
+        _draw_strip(line, name, [flow_colours(flow[t], full) for t in times])
     for panel, t in zip(panels[0], times, strict=False):
         panel.set_title(f"t = {t}", fontsize=8, color=GREY)
     key = panels[-1, -1]
@@ -152,6 +147,15 @@ def strip(frames: Tensor, flows: Mapping[str, Tensor], times: Sequence[int], *, 
     key.set_title(f"to {full:.1f} px", fontsize=8, color=GREY)
     figure.suptitle(title, fontsize=10, color=GREY)
     return figure
+
+
+def _draw_strip(line: Sequence[Axes], name: str, pictures: Sequence[NDArray[Any]]) -> None:
+    """Pictures side by side, named on the left; the last panel stays empty."""
+    for panel, picture in zip(line[:-1], pictures, strict=True):
+        panel.imshow(picture, interpolation="nearest")
+        panel.set(xticks=[], yticks=[])
+    line[0].set_ylabel(name, fontsize=8, color=GREY)
+    line[-1].axis("off")
 
 
 def _disc_of_directions(full: float) -> NDArray[np.float64]:
@@ -178,16 +182,7 @@ def objects(
     figure = make_subplots(pictures, len(titles), column_titles=titles, horizontal_spacing=0.01, vertical_spacing=0.02)
     for picture in range(pictures):
         pixels, outlines = detections(study, test, picture, threshold)
-        height, width = pixels.shape[:2]
-        below = {"source": _as_address(pixels), "x": -0.5, "y": -0.5, "sizex": width, "sizey": height, "layer": "below"}
-        for column, (x, y) in enumerate(outlines.values(), 1):
-            colour = COLOURS["truth"] if column == 1 else COLOURS["other"]
-            place = {"row": picture + 1, "col": column}
-            figure.add_scatter(x=x, y=y, mode="lines", line={"color": colour}, hoverinfo="skip", **place)
-            figure.add_layout_image(below, **place)
-            # a box may lie beyond the picture; the columns stay of one size
-            figure.update_xaxes(range=[-0.5, width - 0.5], **place)
-            figure.update_yaxes(range=[height - 0.5, -0.5], scaleanchor=figure.data[-1].xaxis, **place)
+        _add_row(figure, picture + 1, pixels, list(outlines.values()))
     figure.update_xaxes(visible=False, constrain="domain")
     figure.update_yaxes(visible=False, constrain="domain")
     return figure.update_layout(
@@ -197,6 +192,22 @@ def objects(
         showlegend=False,
         title={"text": ""},
     )
+
+
+def _add_row(
+    figure: go.Figure, row: int, pixels: NDArray[np.uint8], outlines: Sequence[tuple[list[float], list[float]]]
+) -> None:
+    """A picture once for each set of outlines, which are drawn over it; the first set is the truth."""
+    height, width = pixels.shape[:2]
+    below = {"source": _as_address(pixels), "x": -0.5, "y": -0.5, "sizex": width, "sizey": height, "layer": "below"}
+    for column, (x, y) in enumerate(outlines, 1):
+        colour = COLOURS["truth"] if column == 1 else COLOURS["other"]
+        place = {"row": row, "col": column}
+        figure.add_scatter(x=x, y=y, mode="lines", line={"color": colour}, hoverinfo="skip", **place)
+        figure.add_layout_image(below, **place)
+        # a box may lie beyond the picture; the columns stay of one size
+        figure.update_xaxes(range=[-0.5, width - 0.5], **place)
+        figure.update_yaxes(range=[height - 0.5, -0.5], scaleanchor=figure.data[-1].xaxis, **place)
 
 
 def _as_address(pixels: NDArray[np.uint8]) -> str:

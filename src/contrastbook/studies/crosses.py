@@ -53,27 +53,48 @@ def _cross(base: str, name: str, label: str, asks: str, parents: tuple[str, ...]
 
 _ROWS = (
     _cross(
-        "jcl/jcl", "jcl_ring", "JCL × Ring", "Do hard negatives add to many positives?",
-        ("jcl/jcl", "ring/mocoring_v2"), negatives=Ring(1, Linear(100, 10, until=0.5), k=None),
+        base="jcl/jcl",
+        name="jcl_ring",
+        label="JCL × Ring",
+        asks="Do hard negatives add to many positives?",
+        parents=("jcl/jcl", "ring/mocoring_v2"),
+        negatives=Ring(1, Linear(100, 10, until=0.5), k=None),
     ),
     _cross(
-        "fmicl/js", "js_queue", "f-MICL (JS) × queue", "Does a bounded divergence need the batch?",
-        ("fmicl/js", "ring/moco_v2"), keys=Queue(),
+        base="fmicl/js",
+        name="js_queue",
+        label="f-MICL (JS) × queue",
+        asks="Does a bounded divergence need the batch?",
+        parents=("fmicl/js", "ring/moco_v2"),
+        keys=Queue(),
     ),
     _cross(
-        "fmicl/kl", "kl_bank_ball", "f-MICL (KL) × bank × Ball",
-        "Do hard negatives help an objective that averages over pairs?", ("fmicl/kl", "vince/ball"),
-        views=Augmented(1), keys=Bank(0.5), negatives=Ball(10, k=4095),
+        base="fmicl/kl",
+        name="kl_bank_ball",
+        label="f-MICL (KL) × bank × Ball",
+        asks="Do hard negatives help an objective that averages over pairs?",
+        parents=("fmicl/kl", "vince/ball"),
+        views=Augmented(1),
+        keys=Bank(0.5),
+        negatives=Ball(10, k=4095),
     ),
     _cross(
-        "jcl/jcl", "cmc_jcl", "CMC × JCL", "Does the expectation over keys work across colour spaces?",
-        ("ring/cmc", "jcl/jcl"), views=Split("lab", 6),
+        base="jcl/jcl",
+        name="cmc_jcl",
+        label="CMC × JCL",
+        asks="Does the expectation over keys work across colour spaces?",
+        parents=("ring/cmc", "jcl/jcl"),
+        views=Split("lab", 6),
     ),
     _cross(
-        "ring/simclr", "simclr_ball", "SimCLR × Ball", "Are the closest images of a batch hard enough?",
-        ("ring/simclr", "vince/ball"), negatives=Ball(10, k=None),
+        base="ring/simclr",
+        name="simclr_ball",
+        label="SimCLR × Ball",
+        asks="Are the closest images of a batch hard enough?",
+        parents=("ring/simclr", "vince/ball"),
+        negatives=Ball(10, k=None),
     ),
-)  # fmt: skip
+)
 CROSSES: dict[str, Cross] = {cross.recipe.name: cross for cross in _ROWS}
 
 
@@ -96,14 +117,28 @@ CHOICES: dict[str, dict[str, Any]] = {
     "views": {"augmented": Augmented(), "L and ab": Split()},
     "keys": {"bank": Bank(), "queue": Queue(), "batch": InBatch()},
     "negatives": {
-        "every": Every(), "uniform": Uniform(), "ball": Ball(10, k=None), "ring": Ring(1, 10, k=None), "cave": Cave(),
+        "every": Every(),
+        "uniform": Uniform(),
+        "ball": Ball(10, k=None),
+        "ring": Ring(1, 10, k=None),
+        "cave": Cave(),
     },
-    "positives": {"one": One(), "neighbours": Neighbours(), "cluster": SameCluster(), "many": Many(), "joint": Joint()},
+    "positives": {
+        "one": One(),
+        "neighbours": Neighbours(),
+        "cluster": SameCluster(),
+        "many": Many(),
+        "joint": Joint(),
+    },
     "objective": {
-        "InfoNCE": InfoNCE(), "logistic": BinaryNCE(), "LA": LocalAggregation(), "f-MICL": FMICL(),
-        "align + uniform": AlignUniform(), "spectral": Spectral(),
+        "InfoNCE": InfoNCE(),
+        "logistic": BinaryNCE(),
+        "LA": LocalAggregation(),
+        "f-MICL": FMICL(),
+        "align + uniform": AlignUniform(),
+        "spectral": Spectral(),
     },
-}  # fmt: skip
+}
 """One example of each kind of each choice; :func:`grid` takes as many views as keys and positives ask for."""
 
 
@@ -126,11 +161,13 @@ def grid() -> pd.DataFrame:
     rows = []
     for choices in product(*CHOICES.values()):
         parts: dict[str, Any] = {part: CHOICES[part][name] for part, name in zip(CHOICES, choices, strict=True)}
-        recipe, reason = None, ""
+        recipe = None
+        reason = ""
         try:
-            example, further = parts["views"], parts["positives"].further_keys
-            views = replace(example, count=parts["keys"].views_needed(len(example.streams), further))
-            recipe = Recipe("x", "x", **parts | {"views": views}, temperature=0.5)
+            streams = len(parts["views"].streams)
+            needed = parts["keys"].views_needed(streams, parts["positives"].further_keys)
+            parts["views"] = replace(parts["views"], count=needed)
+            recipe = Recipe("x", "x", **parts, temperature=0.5)
         except NotApplicableError as error:
             reason = _general(str(error))
         rows.append((*choices, recipe, reason, tried.get(choices, [])))
@@ -150,37 +187,59 @@ def protocol(dataset: str, profile: str) -> Settings:
     settings = papers.plan("ring", "5d").settings(dataset, "ring/simclr", profile)
     if profile == "smoke":
         return settings.override(
-            train_images=1000, test_images=1000, epochs=3, batch_size=64, knn_every=0,
+            train_images=1000,
+            test_images=1000,
+            epochs=3,
+            batch_size=64,
+            knn_every=0,
             overrides={"keys.size": 512, "keys.momentum": 0.99, "keys.shuffle_groups": 2, "negatives.k": 127},
-        )  # fmt: skip
-    return settings.override(knn_every=0, overrides={"keys.shuffle_groups": 4} if profile == "laptop" else {})
+        )
+    overrides = {"keys.shuffle_groups": 4} if profile == "laptop" else {}
+    return settings.override(knn_every=0, overrides=overrides)
 
 
 def run(
-    name: str, dataset: str, profile: str, seed: int, *, data_root: str | Path | None = None,
+    name: str,
+    dataset: str,
+    profile: str,
+    seed: int,
+    *,
+    data_root: str | Path | None = None,
     log: Log = lambda line: None,
-) -> list[Row]:  # fmt: skip
+) -> list[Row]:
     """One row: a cross or a parent trained and probed, ``linear`` and ``knn200`` in percent of test images."""
     settings = protocol(dataset, profile)
     recipe = recipe_of(name).override(settings.overrides)
     splits = data.load(dataset, data_root)
     recipe.views.channels(splits.pretrain.channels)
-    done = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(), log=log)
+    trained = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(), log=log)
     view = augmentation(settings.augmentation, settings.image_size)
     setting = tasks.Setting(recipe.views, view, splits, seed=derive(seed, "probe") % 2**31)
-    probes = (tasks.Linear.of(settings), tasks.Neighbours.of(settings))
-    linear, neighbours = (
-        probe.score(done.encoders, setting)[metric] for probe, metric in zip(probes, METRICS, strict=True)
-    )
-    loss = done.history[-1]["loss"] if done.history else None
-    row: Row = {"name": recipe.name, "seed": seed, "linear": linear.value, "knn200": neighbours.value, "loss": loss}
-    return [row | {"train_s": done.seconds, "test_images": linear.items}]
+    linear = tasks.Linear.of(settings).score(trained.encoders, setting)["linear"]
+    neighbours = tasks.Neighbours.of(settings).score(trained.encoders, setting)["knn200"]
+    row: Row = {
+        "name": recipe.name,
+        "seed": seed,
+        "linear": linear.value,
+        "knn200": neighbours.value,
+        "loss": trained.history[-1]["loss"] if trained.history else None,
+        "train_s": trained.seconds,
+        "test_images": linear.items,
+    }
+    return [row]
 
 
 def study(
-    name: str, dataset: str, profile: str, seed: int, *, out_dir: Path | str, read_also: Sequence[Path | str] = (),
-    data_root: str | Path | None = None, log: Log = lambda line: None,
-) -> Study:  # fmt: skip
+    name: str,
+    dataset: str,
+    profile: str,
+    seed: int,
+    *,
+    out_dir: Path | str,
+    read_also: Sequence[Path | str] = (),
+    data_root: str | Path | None = None,
+    log: Log = lambda line: None,
+) -> Study:
     """:func:`run`, stored: one file for each name and seed."""
     settings = protocol(dataset, profile)
     config = {
@@ -205,15 +264,18 @@ def objections(grid: pd.DataFrame) -> pd.DataFrame:
 
 def states(grid: pd.DataFrame) -> pd.DataFrame:
     """The grid as a picture: 0 cannot exist, 1 exists, 2 is published; positives and objectives across."""
-    row, column = (grid[part].agg(", ".join, axis=1) for part in (["views", "keys", "negatives"], list(CHOICES)[3:]))
+    row = grid[["views", "keys", "negatives"]].agg(", ".join, axis=1)
+    column = grid[["positives", "objective"]].agg(", ".join, axis=1)
     frame = pd.DataFrame({"row": row, "column": column, "state": grid["exists"] * 1 + grid["published"]})
     return frame.pivot_table(index="row", columns="column", values="state", sort=False)
 
 
 def chosen(rows: str) -> dict[str, Cross]:
     """Full name to cross, from ``"all"`` or ``"jcl_ring,cmc_jcl"``."""
-    names = list(CROSSES) if rows == "all" else [f"crosses/{name.strip()}" for name in rows.split(",")]
-    return {recipe_of(name).name: CROSSES[recipe_of(name).name] for name in names}
+    if rows == "all":
+        return dict(CROSSES)
+    names = [recipe_of(f"crosses/{name.strip()}").name for name in rows.split(",")]
+    return {name: CROSSES[name] for name in names}
 
 
 def measured(
@@ -223,8 +285,12 @@ def measured(
 
     Returns rows of :func:`run` by name and seed, and what cannot exist on these data, with the reason.
     """
-    names = dict.fromkeys(n for c, cross in wanted.items() for n in map(floor, (c, *cross.parents)))
-    names |= dict.fromkeys(n for c, cross in wanted.items() for n in (*cross.parents, c))
+    floors: list[str] = []
+    trained: list[str] = []
+    for name, cross in wanted.items():
+        floors += [floor(each) for each in (name, *cross.parents)]
+        trained += [*cross.parents, name]
+    names = dict.fromkeys([*floors, *trained])  # each once, the quick ones first
     rows, missing = [], {}
     for seed, name in product(seeds, names):
         try:
@@ -242,11 +308,13 @@ def mean(runs: pd.DataFrame, name: str, metric: str) -> float:
 def family(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> pd.DataFrame:
     """Each cross with its parents and its random encoder: accuracies in percent, and points above random."""
     rows = []
-    for c, cross in wanted.items():
-        for name, role in ((c, "child"), *((p, "parent") for p in cross.parents), (floor(c), "random")):
-            numbers = {metric: mean(runs, name, metric) for metric in METRICS}
-            gains = {f"{m} − random": value - mean(runs, floor(name), m) for m, value in numbers.items()}
-            rows.append(
-                {"cross": recipe_of(c).label, "role": role, "method": recipe_of(name).label, **numbers, **gains}
-            )
+    for child, cross in wanted.items():
+        roles = [(child, "child"), *((parent, "parent") for parent in cross.parents), (floor(child), "random")]
+        for name, role in roles:
+            row: dict[str, Any] = {"cross": recipe_of(child).label, "role": role, "method": recipe_of(name).label}
+            for metric in METRICS:
+                row[metric] = mean(runs, name, metric)
+            for metric in METRICS:
+                row[f"{metric} − random"] = row[metric] - mean(runs, floor(name), metric)
+            rows.append(row)
     return pd.DataFrame(rows).set_index(["cross", "role", "method"])

@@ -250,8 +250,27 @@ def _compute(job: Job, run: Run, on: Splits, fabric: Fabric, execution: Executio
             measured = job.task.score(trained.encoders, setting)
     except NotApplicableError as reason:
         return Unavailable(job.method, str(reason))
-    images_per_s = trained.images / trained.seconds if trained.seconds else None
-    result = Result(
+    provenance = clock.read(
+        data_fingerprint=data_fingerprint,
+        data_note=on.note,
+        images_per_s=trained.images / trained.seconds if trained.seconds else None,
+    )
+    result = _result(job, run, trained, job.task.record(measured, setting, run.settings), execution, provenance)
+    results.save(result, execution.out_dir)
+    log(f"[{job.method} seed {job.seed}] {job.text(result)} in {result.provenance.wall_s:.0f} s")
+    return result
+
+
+def _result(
+    job: Job,
+    run: Run,
+    trained: Trained,
+    record: dict[str, Any],
+    execution: Execution,
+    provenance: results.Provenance,
+) -> Result:
+    """What is stored of a job: its own fields, the run's, and the task's ``record``."""
+    return Result(
         table=job.table,
         dataset=job.data,
         on=job.on,
@@ -261,12 +280,9 @@ def _compute(job: Job, run: Run, on: Splits, fabric: Fabric, execution: Executio
         recipe=run.recipe.describe(),
         curve=trained.history,
         precision=precision(run.settings.precision, execution.accelerator),
-        provenance=clock.read(data_fingerprint=data_fingerprint, data_note=on.note, images_per_s=images_per_s),
-        **job.task.record(measured, setting, run.settings),
+        provenance=provenance,
+        **record,
     )
-    results.save(result, execution.out_dir)
-    log(f"[{job.method} seed {job.seed}] {job.text(result)} in {result.provenance.wall_s:.0f} s")
-    return result
 
 
 def pretrained(job: Job, execution: Execution, log: Log = lambda line: None) -> tuple[Run, Trained]:
