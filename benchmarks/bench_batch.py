@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from contrastlab.keys import InBatch
 from contrastlab.methods import get
 from contrastlab.negatives import Ring
+from contrastlab.objectives import from_views
 
 TAU = 0.2
 pytestmark = pytest.mark.benchmark(group="batch")
@@ -31,6 +32,17 @@ def nt_xent(a: Tensor, b: Tensor) -> Tensor:
 @pytest.mark.parametrize("images", [256, 512])
 def test_nt_xent(contest: Contest, images: int) -> None:
     views = views_of(images, 2, asked=2)
+    two_views(contest, f"NT-Xent, {images} images", Ours(get("ring/simclr"), TAU).loss, views)
+
+
+@pytest.mark.parametrize("images", [256, 512, 1024])
+def test_from_views(contest: Contest, images: int) -> None:
+    views = views_of(images, 2, asked=2)
+    two_views(contest, f"from_views, {images} images", partial(from_views, temperature=TAU), views)
+
+
+def two_views(contest: Contest, title: str, ours: Callable[..., Tensor], views: list[Tensor]) -> None:
+    """A loss of ours beside those of others."""
 
     def lightly() -> Way:
         from lightly.loss import NTXentLoss
@@ -44,8 +56,8 @@ def test_nt_xent(contest: Contest, images: int) -> None:
         return loss_way("PML SupConLoss", SelfSupervisedLoss(SupConLoss(TAU)), views, peer=True)
 
     contest(
-        f"NT-Xent, {images} images",
-        loss_way("ours", Ours(get("ring/simclr"), TAU).loss, views),
+        title,
+        loss_way("ours", ours, views),
         loss_way("four lines", nt_xent, views),
         peer("lightly NTXentLoss", lightly),
         peer("PML SupConLoss", pml),

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from contrastlab.keys import KeyQueue
 from contrastlab.methods import get
 from contrastlab.negatives import Ring
+from contrastlab.objectives import from_queue
 from contrastlab.positives import Joint
 
 ASKING, QUEUE, TAU, KEYS, STRENGTH = 256, 65_536, 0.2, 5, 4.0
@@ -82,6 +83,16 @@ def test_moco(contest: Contest, queue: Tensor) -> None:
         peer("PML SupConLoss", pml),
         truth=partial(truth_of, partial(moco, queue), *views),
     )  # fmt: skip
+
+
+def test_from_queue(contest: Contest, queue: Tensor) -> None:
+    views = views_of(ASKING, 2, asked=1)
+    contest(
+        "from_queue, 256 × 65,536, without enqueue",
+        loss_way("ours", lambda q, k: from_queue(q, k, queue, temperature=TAU), views),
+        loss_way("four lines", partial(moco, queue), views),
+        truth=partial(truth_of, partial(moco, queue), *views),
+    )
 
 
 def edges(keys: int, outer: float) -> tuple[int, int]:

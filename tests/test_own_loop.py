@@ -3,8 +3,10 @@
 import copy
 import math
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,6 +125,50 @@ def test_a_run_with_a_queue_of_one_s_own_learns() -> None:
         queue.enqueue(k)
         losses.append(loss.item())
     assert sum(losses[-20:]) / 20 < sum(losses[:20]) / 20 - 1
+
+
+def page_of_own_loops() -> list[str]:
+    text = (Path(__file__).parents[1] / "book" / "own_loop.md").read_text(encoding="utf-8")
+    return re.findall(r"```(?:\{code-cell\} ipython3|python)\n(.*?)```", text, re.S)
+
+
+def test_the_module_of_lightning_on_the_page_learns_and_is_stored_whole(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightning", SimpleNamespace(LightningModule=nn.Module))
+    there: dict[str, Any] = {}
+    blocks = page_of_own_loops()
+    exec(blocks[0], there)
+    (moco,) = (block for block in blocks if "LightningModule" in block)
+    exec(moco, there)
+    encoder = nn.Linear(8, 4)
+    nn.init.normal_(encoder.weight, generator=there["rng"])
+    module = there["MoCo"](encoder, 4, size=256)
+    (optimiser,) = [module.configure_optimizers()]
+    losses = []
+    for step in range(150):  # in Lightning's order
+        batch = there["two_views"](there["items"][torch.randperm(512, generator=there["rng"])[:64]])
+        loss = module.training_step(batch, step)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        module.on_train_batch_end(None, batch, step)
+        losses.append(loss.item())
+    assert sum(losses[-20:]) < sum(losses[:20]) - 10
+    again = there["MoCo"](nn.Linear(8, 4), 4, size=256)
+    again.load_state_dict(module.state_dict())
+    assert torch.equal(again.queue.rows, module.queue.rows)
+    assert torch.equal(again.slow.weight, module.slow.weight)
+
+
+def test_the_loop_of_the_page_is_twenty_lines_and_its_loss_falls(capsys: pytest.CaptureFixture[str]) -> None:
+    there: dict[str, Any] = {}
+    views, begin, loop, _, learnt = page_of_own_loops()
+    assert len((begin + loop).splitlines()) <= 20
+    for block in (views, begin, loop, learnt):
+        exec(block, there)
+    first, *_, last = [float(line.split()[2]) for line in capsys.readouterr().out.splitlines()]
+    assert last < first - 1
+    assert there["temperature"].grad is not None
+    assert there["scale"].log_factor.grad is not None
 
 
 @pytest.mark.parametrize(
