@@ -931,11 +931,12 @@ def _scores_of_views(
         keys = torch.cat([collectives.gather_with_gradient(view) for view in queries.chunk(2)])
         item = collectives.rows_of_this_process(len(z1), queries.device)
     items = len(keys) // 2
-    row = torch.cat([item, item + items])  # of each query among the keys
-    logits = queries @ keys.T / temperature
-    row_of_positive = (row + items) % len(keys)
-    positives = logits.gather(1, row_of_positive[:, None])[:, 0]
-    no_negative = (row[:, None] - torch.arange(len(keys), device=queries.device)) % items == 0
+    row = torch.cat([item, item + items])[:, None]  # of each query among the keys
+    row_of_positive = torch.cat([item + items, item])[:, None]
+    logits = (queries / temperature) @ keys.T
+    positives = logits.gather(1, row_of_positive)[:, 0]
+    column = torch.arange(len(keys), device=queries.device)
+    no_negative = (column == row) | (column == row_of_positive)
     if spared is not None:
         no_negative = no_negative | spared.repeat(2, 2)
     negatives = logits.masked_fill(no_negative, ABSENT)
