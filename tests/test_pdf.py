@@ -132,6 +132,21 @@ def test_a_knob_that_is_not_there_is_refused(built: Path, browser: Any, wrong: p
     page.close()
 
 
+def test_a_figure_is_brought_into_sight_before_it_is_printed(built: Path, browser: Any) -> None:
+    """Of figures on a long page that were never in sight Chromium leaves the legend out."""
+    watch = """addEventListener('DOMContentLoaded', () => {
+      const watch = new IntersectionObserver(seen => { window.inSight ||= seen.some(each => each.isIntersecting); });
+      watch.observe(document.querySelector('.js-plotly-plot')); });"""
+    page = browser.new_page(viewport=pdf.TEXT)
+    page.add_init_script(watch)
+    page.goto((built / "book" / "line.html").as_uri())
+    page.wait_for_timeout(300)
+    assert not page.evaluate("() => window.inSight")  # it stands far below
+    pdf.prepare(page, built / "book" / "line.html", [])
+    assert page.evaluate("() => window.inSight")
+    page.close()
+
+
 def test_paper_has_whole_legends_what_is_folded_and_the_licence(built: Path, browser: Any) -> None:
     pdf.write(browser, built / "book" / "line.html", built / "line.pdf")
     text = printed(built / "line.pdf")
