@@ -126,6 +126,7 @@ def words(path: Path) -> list[list[str]]:
 def own_path(argument: str, path: str | Path) -> Path:
     """A path that the user gives, ``~`` taken for a home folder; it may lead anywhere."""
     check("\0" not in str(path), argument, str(path), "a path without a zero byte")
+    check(str(path), argument, "", "a path; . is the working folder")
     try:
         expanded = Path(path).expanduser()
         expanded.resolve()

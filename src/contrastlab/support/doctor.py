@@ -54,7 +54,7 @@ def unreadable(folder: Path | str) -> Iterator[str]:
     """A line for each file below a folder that cannot be read as what its name says, then how many were read.
 
     Read are pictures, sounds and the images of parquet files. A ``CorruptFileError`` at the end says how many cannot be
-    read, if any.
+    read, if any, and a ``MissingDataError`` that there is none.
     """
     count, refused = 0, 0
     for name, reason in data.check_files(folder):
@@ -65,6 +65,8 @@ def unreadable(folder: Path | str) -> Iterator[str]:
     if refused:
         how = "contrastlab run --skip-unreadable leaves them out"
         raise CorruptFileError(f"{folder}: {refused} of {count} files and rows cannot be read; {how}")
+    if not count:
+        raise MissingDataError(f"{folder}: no picture, sound or parquet file is below it")
     yield f"{folder}: {count} files and rows, all can be read"
 
 
