@@ -162,20 +162,69 @@ def verdicts(lines: pd.DataFrame) -> dict[str, int]:
 
 
 def outcome(entry: Entry, best: Evidence, drawn: Sequence[Report], lines: pd.DataFrame) -> str:
-    """What came of a table, in a sentence: the verdicts on its claims, or how many numbers are above the floor."""
+    """What came of a table: a sentence for each verdict on its claims, or how many numbers are above the floor."""
     where = {"paper": entry.paper, "table": entry.table, "dataset": best.dataset, "profile": best.profile}
     mine = lines[(lines[list(where)] == pd.Series(where)).all(axis=1) & (lines["verdict"] != "not run")]
     if mine.empty:
-        rows = [row for each in drawn for row in each.rows if row.kind == "method" and row.above_random is not None]
-        return f"{sum(bool(row.above_random) for row in rows)} of {len(rows)} numbers are above the {drawn[0].floor}."
-    said: dict[str, list[str]] = {}
+        return above_floor(drawn)
+    by_verdict: dict[str, list[str]] = {}
     for line in mine.sort_values("verdict", key=lambda each: each.isin(OPEN), kind="stable").to_dict("records"):
-        said.setdefault(evidence.claims.sentence(line), []).append(line["claim"])
-    words = [
-        f"{len(named)} {verdict}" if verdict.startswith("open") or len(named) > 3 else f"{', '.join(named)}: {verdict}"
-        for verdict, named in said.items()
-    ]
-    return f"We ran {len(mine)} of the claimed differences. {'; '.join(words)}."
+        by_verdict.setdefault(evidence.claims.sentence(line), []).append(line["claim"])
+    sentences = [in_words(verdict, named) for verdict, named in by_verdict.items()]
+    return " ".join([f"We ran {len(mine)} of the claimed differences.", *sentences])
+
+
+def above_floor(drawn: Sequence[Report]) -> str:
+    """How many measured numbers are above the untrained encoder, in a sentence."""
+    rows = [row for each in drawn for row in each.rows if row.kind == "method" and row.above_random is not None]
+    if not rows:
+        return "No claimed difference was run."
+    above = sum(bool(row.above_random) for row in rows)
+    return f"{above} of {len(rows)} numbers are above the {drawn[0].floor}."
+
+
+def in_words(verdict: str, claims: Sequence[str]) -> str:
+    """One verdict of ``evidence.claims.sentence`` on some claims, as a sentence."""
+    one = len(claims) == 1
+    is_, has, was = ("is", "has", "was") if one else ("are", "have", "were")
+    reason = verdict.removeprefix("open").strip(" ()")
+    if verdict.startswith("open"):
+        if not reason:
+            return f"{len(claims)} {is_} undecided: {'its interval contains' if one else 'their intervals contain'} 0."
+        if reason.endswith("seeds"):
+            have, _, need = reason.removesuffix(" seeds").partition(" of ")
+            return f"{len(claims)} {has} {have} of the {need} seeds that a verdict needs."
+        if reason.endswith("cannot stand in"):
+            data_set = reason.removesuffix(" cannot stand in")
+            return f"{len(claims)} {was} run on {data_set}, which cannot stand in for the paper's data."
+        return f"{len(claims)} {WHY_OPEN[reason].format(was=was)}."
+    verdict, _, on = verdict.partition(", on ")
+    named = enumeration(claims) if len(claims) <= 3 else str(len(claims))
+    where = f" on {on}" if on else ""
+    if verdict in SAID:
+        return f"{named} {has} {SAID[verdict].format(where=where)}."
+    return f"{named}: {verdict}{where}."
+
+
+WHY_OPEN = {
+    "a row is not above an untrained encoder": "cannot be decided: a row is no better than an untrained encoder",
+    "settings not searched for both rows": "{was} run with settings that no search chose, which decides nothing",
+}
+"""Reasons of ``evidence.claims.sentence`` for leaving a claim open, after the number of claims."""
+SAID = {
+    "same sign": "the published sign{where}",
+    "opposite sign": "the opposite sign{where}",
+    "difference where none is claimed": "a sign{where}, and the paper claims no difference",
+}
+"""Verdicts, after the names of the claims."""
+
+
+def enumeration(names: Sequence[str]) -> str:
+    """``a``, ``a and b`` or ``a, b and c``; equal names, of several columns, once with their number."""
+    counts = {name: list(names).count(name) for name in names}
+    words = [f"{name} ({count} columns)" if count > 1 else name for name, count in counts.items()]
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def pictured(entry: Entry, stored: Sequence[Result], lines: pd.DataFrame) -> str:

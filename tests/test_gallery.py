@@ -27,13 +27,35 @@ def test_the_matrix_has_a_line_for_each_table_its_studies_and_its_verdicts() -> 
 
 def test_a_picture_sets_published_numbers_apart_and_says_what_came_of_it() -> None:
     page = gallery.pictured(entry("ring/table1"), LAPTOP, lines := claims.frame(LAPTOP, [PLAN]))
-    assert "We ran 1 of the claimed differences. IRing − IR: same sign." in page
+    assert "We ran 1 of the claimed differences. IRing − IR has the published sign." in page
     assert gallery.pictured(entry("ring/table1"), FULL[:0], lines) == ""
     measured, apart = gallery.dots([report.table(PLAN, LAPTOP, "cifar10", "laptop")]).axes[::-1]
     assert apart.lines[0].get_xdata().tolist() == [
         PLAN.published_value("cifar10", r) for r in ("ring/ir", "ring/iring")
     ]
     assert not [line for line in measured.lines if line.get_marker() == "D"]
+
+
+def test_verdicts_are_sentences() -> None:
+    said = {
+        ("same sign", ("a − b", "c − d")): "a − b and c − d have the published sign.",
+        ("opposite sign, on rooms", ("a − b",)): "a − b has the opposite sign on rooms.",
+        ("difference where none is claimed", ("a − b", "a − b")): (
+            "a − b (2 columns) have a sign, and the paper claims no difference."
+        ),
+        ("same sign", ("a", "b", "c", "d")): "4 have the published sign.",
+        ("no gain of the published size: at most 0.5 points either way, on camvid", ("a − b",)): (
+            "a − b: no gain of the published size: at most 0.5 points either way on camvid."
+        ),
+        ("open", ("a", "b")): "2 are undecided: their intervals contain 0.",
+        ("open (4 of 8 seeds)", ("a",)): "1 has 4 of the 8 seeds that a verdict needs.",
+        ("open (clips cannot stand in)", ("a",)): ("1 was run on clips, which cannot stand in for the paper's data."),
+        ("open (settings not searched for both rows)", ("a", "b")): (
+            "2 were run with settings that no search chose, which decides nothing."
+        ),
+    }
+    for (verdict, named), sentence in said.items():
+        assert gallery.in_words(verdict, named) == sentence
 
 
 def test_headings_of_pandas_are_one_row_and_published_names_are_raised_in_text_alone() -> None:
