@@ -11,6 +11,7 @@ import base64
 import math
 import statistics
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,13 +68,17 @@ def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -
     """
     if plans is None:
         plans = [papers.plan(*name) for name in papers.plans()]
+    by_dataset: defaultdict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        by_dataset[result.dataset].append(result)
+    measured = sorted(by_dataset)
     lines: list[dict[str, Any]] = []
     for plan in plans:
         by_data: dict[str, list[ClaimedDifference]] = {}
-        for claim in _claimed(plan, results):
+        for claim in _claimed(plan, measured):
             by_data.setdefault(claim.column.data, []).append(claim)
         for dataset, claims in by_data.items():
-            lines += _of_data(claims, [each for each in results if each.dataset == dataset])
+            lines += _of_data(claims, by_dataset.get(dataset, []))
     every = pd.DataFrame(lines, columns=list(COLUMNS))
     first_table = every.groupby(_SAME_CLAIM, dropna=False)["table"].transform("first")
     once = every[every["table"] == first_table].reset_index(drop=True)
@@ -191,11 +196,11 @@ def _rows_of(search: str) -> tuple[str, ...]:
     return tuple(stored.get("rows", ()))
 
 
-def _claimed(plan: TablePlan, results: Sequence[Result]) -> Iterator[ClaimedDifference]:
-    """The claims of a table: those that its own data can decide, then those that stored results on other data can."""
+def _claimed(plan: TablePlan, measured: Sequence[str]) -> Iterator[ClaimedDifference]:
+    """The claims of a table: those that its own data can decide, then those that other ``measured`` data can."""
     columns = list(plan.columns.items())
     if columns:
-        columns += _columns_on_other_data(plan, results)
+        columns += _columns_on_other_data(plan, measured)
     for name, column in columns:
         for method, base in plan.comparisons:
             claim = _claim(plan, name, column, method, base)
@@ -203,10 +208,12 @@ def _claimed(plan: TablePlan, results: Sequence[Result]) -> Iterator[ClaimedDiff
                 yield claim
 
 
-def _columns_on_other_data(plan: TablePlan, results: Sequence[Result]) -> list[tuple[str, Column]]:
-    """Names and columns of a table on the data of stored results that are not its own."""
+def _columns_on_other_data(plan: TablePlan, measured: Sequence[str]) -> list[tuple[str, Column]]:
+    """Names and columns of a table on ``measured`` data that are not its own."""
     columns: list[tuple[str, Column]] = []
-    for dataset in sorted({each.dataset for each in results} - set(plan.datasets)):
+    for dataset in measured:
+        if dataset in plan.datasets:
+            continue
         # results on a folder that only another machine has are of no registered kind
         with suppress(NotApplicableError, UnknownNameError):
             for name, column in plan.select(dataset).items():
@@ -255,10 +262,10 @@ def _within_spread(plan: TablePlan, column: str, method: str, base: str, publish
 
 def _of_data(claims: Sequence[ClaimedDifference], results: Sequence[Result]) -> list[dict[str, Any]]:
     """The lines of one table on one data set, given the results on it."""
-    by_profile: list[list[dict[str, Any] | None]] = []
-    for profile in PROFILES:
-        of_profile = [each for each in results if each.profile == profile]
-        by_profile.append(_in_profile(claims, of_profile, profile))
+    of_profile: defaultdict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        of_profile[result.profile].append(result)
+    by_profile = [_in_profile(claims, of_profile[profile], profile) for profile in PROFILES]
     lines: list[dict[str, Any]] = []
     for claim, *candidates in zip(claims, *by_profile, strict=True):
         measured_lines = [line for line in candidates if line is not None]
@@ -283,10 +290,14 @@ def _in_profile(
     if not results or profile not in plan.profiles:
         return [None] * len(claims)
     columns = {claim.name: claim.column for claim in claims}
+    of_task: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
+    for result in results:
+        of_task[result.on, result.task].append(result)
 
     @cache
-    def read(column: str, row: str) -> Scores | None:
-        return scores(plan, columns[column], results, row, profile)
+    def read(name: str, row: str) -> Scores | None:
+        column = columns[name]
+        return scores(plan, column, of_task[column.on, column.task], row, profile)
 
     measurements = [_measured(claim, read, profile) for claim in claims]
     family: list[tuple[list[inference.Look], float]] = []

@@ -292,7 +292,7 @@ class TablePlan(Table):
         settings = self.settings(column.data, method, profile, column)
         recipe = recipes.facts(self.resolve(method)).describe(settings.overrides)
         task = tasks.get(column.task, settings)
-        return setup(recipe, settings.model_dump(mode="json"), task.name, task.identity())
+        return setup(recipe, settings, task.name, task.identity())
 
     def search(self, dataset: str, method: str, profile: str) -> str:
         """The recorded search that chose a row's settings, if any: the data set's, the table's or the profile's."""

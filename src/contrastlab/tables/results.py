@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import contrastlab.support.lab  # noqa: F401
 
 import numpy as np
-from pydantic import ConfigDict, Field, ValidationError, computed_field, model_validator
+from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, computed_field, model_validator
 
 from contrastlab.settings import FrozenModel, Settings
 from contrastlab.support import checksums, files, shipped
@@ -58,6 +58,8 @@ FOREIGN = "foreign/"
 UNTRAINED = "untrained"
 """What stands for the hash of a foreign network's weights, or before it, where it is a floor."""
 
+_FROM_A_FILE = "from a file"  # context of a validation: JSON has no tuples
+
 
 class Result(FrozenModel):
     """What one task says of the encoders of one run."""
@@ -87,8 +89,10 @@ class Result(FrozenModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _plain(cls, raw: dict[str, Any]) -> dict[str, Any]:
+    def _plain(cls, raw: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         # Tuples become lists now, so that a result equals itself after a round trip through its file.
+        if info.context == _FROM_A_FILE:
+            return raw
         keys = raw.keys() & {"settings", "recipe", "protocol", "task_config"}
         return {**raw, **{key: json.loads(json.dumps(raw[key])) for key in keys}}
 
@@ -110,13 +114,15 @@ def digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def setup(recipe: Mapping[str, Any], settings: Mapping[str, Any], task: str, task_config: Mapping[str, Any]) -> str:
-    """Hash of what decides a number beside data and seed, from fields of a :class:`Result`."""
-    plain = json.loads(json.dumps(dict(recipe)))
-    trained = plain.get("keys") is not None
-    plain.pop("name", None)
-    used = Settings.model_validate(dict(settings)).identity(trained)
-    return digest({"recipe": plain, "settings": used, "task": {"name": task, **task_config}})
+def setup(
+    recipe: Mapping[str, Any], settings: Settings | Mapping[str, Any], task: str, task_config: Mapping[str, Any]
+) -> str:
+    """Hash of what decides a number beside data and seed; mappings are as in a :class:`Result`."""
+    if not isinstance(settings, Settings):
+        settings = Settings.model_validate(dict(settings))
+    unnamed = {name: value for name, value in recipe.items() if name != "name"}
+    trained = recipe.get("keys") is not None
+    return digest({"recipe": unnamed, "settings": settings.identity(trained), "task": {"name": task, **task_config}})
 
 
 def whole_hash(setup: str, data: str, recipe: Mapping[str, Any], processes: int) -> str:
@@ -206,7 +212,7 @@ def _verified(path: Path, load: Callable[[], Any], *, setup: str = "") -> Result
             raw = checksums.verified(raw)
         stored = raw.pop("config_hash", None)
         raw.pop(checksums.CHECKSUM, None)
-        result = Result.model_validate(raw)
+        result = Result.model_validate(raw, context=_FROM_A_FILE)
         if setup:
             result.__dict__["setup"] = setup
             return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -122,10 +122,12 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     if not here:
         return None
     expected = plan.setup(column, method, profile)
-    of_today = [result for result in here if result.setup == expected]
+    of_today = _oldest_first(result for result in here if result.setup == expected)
     of_this_table: list[Result] = []
     if profile != OWN and not any(each.settings for each in plan.columns.values()):
-        of_this_table = [result for result in here if result.method == method and result.table == plan.name]
+        of_this_table = _oldest_first(
+            result for result in here if result.method == method and result.table == plan.name
+        )
     notes = []
     candidates = of_today
     if not of_today and of_this_table:
@@ -143,13 +145,17 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
 
 
 def _of_column(column: Column, metric: Metric, results: Sequence[Result], profile: str) -> list[Result]:
-    """The results that have a column's number, of any row and protocol, the newest last."""
+    """The results that have a column's number, of any row and protocol."""
     where = (column.data, column.on, profile, column.task)
     of_column = []
     for result in results:
         if (result.dataset, result.on, result.profile, result.task) == where and metric.name in result.metrics:
             of_column.append(result)
-    return sorted(of_column, key=lambda result: result.provenance.finished)
+    return of_column
+
+
+def _oldest_first(results: Iterable[Result]) -> list[Result]:
+    return sorted(results, key=lambda result: result.provenance.finished)
 
 
 def _other_settings(plan: TablePlan, column: Column, method: str, profile: str, stored: Result) -> str:
