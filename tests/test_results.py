@@ -221,6 +221,11 @@ def settle(path: Path) -> None:
     os.utime(path, (past, past))
 
 
+def as_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what this process has read."""
+    monkeypatch.setattr(results, "_FOUND", {})
+
+
 def test_what_was_found_whole_is_checked_again_when_it_has_changed(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     root = tmp_path / "results"
@@ -229,7 +234,10 @@ def test_what_was_found_whole_is_checked_again_when_it_has_changed(tmp_path, mon
     verified, real = [], checksums.verified
     monkeypatch.setattr(checksums, "verified", lambda raw: verified.append("settings" in raw) or real(raw))
     first = results.find(root)
+    assert results.find(root)[0] is first[0]  # a process reads a file once
+    as_another_process(monkeypatch)
     assert results.find(root) == first == [make()]
+    as_another_process(monkeypatch)
     assert results.find(root)[0].setup == first[0].setup
     assert sum(verified) == 1
     assert results.read(path) == first[0]
@@ -249,10 +257,12 @@ def test_a_damaged_index_or_one_that_cannot_be_written_changes_nothing(content, 
     assert results.find(tmp_path / "results") == [make()]
     (index,) = (tmp_path / "cache").rglob("*.json")
     index.write_bytes(content.encode("utf-8", "surrogateescape"))
+    as_another_process(monkeypatch)
     assert results.find(tmp_path / "results") == [make()]
     assert "values" in json.loads(index.read_text())  # made anew
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    as_another_process(monkeypatch)
     assert results.find(tmp_path / "results") == [make()]
 
 

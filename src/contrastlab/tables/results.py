@@ -1,8 +1,9 @@
 """Stored results: ``<root>/cells/<data set>/<profile>/<method>-seed<k>-<task>-<hash>.json``.
 
 The hash is over what decides the number: recipe, settings of training, task and data. A file is read back only if its
-content still has that hash, the name made from it, and its checksum (older files have none). :func:`find` checks a file
-again only when its size or times have changed. In a wheel all results are in one file, ``shipped.ARCHIVE``.
+content still has that hash, the name made from it, and its checksum (older files have none). :func:`find` reads and
+checks a file again only when its size or times have changed. In a wheel all results are in one file:
+``shipped.ARCHIVE``.
 """
 
 from __future__ import annotations
@@ -327,13 +328,22 @@ def _check_place(folder: Path, path: Path, result: Result) -> None:
         raise CorruptFileError(f"{path} was moved: it is a result of {its_folder}. {_RESTORE}")
 
 
+_FOUND: dict[Path, tuple[str, Result]] = {}
+"""Results that this process has found, with the stamps of their files."""
+
+
 def _indexed(index: Cache, name: str, path: Path, file: Path, load: Callable[[], Any]) -> Result:
-    """A result, checked again only if the ``file`` that it is in has changed since the index saw it."""
+    """A result: read once by a process and checked once by a machine while the ``file`` it is in does not change."""
     stamp = _stamp(file)
+    place = path.absolute()
+    found = _FOUND.get(place)
+    if stamp and found is not None and found[0] == stamp:
+        return found[1]
     stamp_before, _, setup_before = (index.get(name) or "").rpartition(" ")
     unchanged = stamp and stamp_before == stamp
     setup = setup_before if unchanged else ""
     result = _verified(path, load, setup=setup)
     if stamp:
         index.put(name, f"{stamp} {result.setup}")
+        _FOUND[place] = stamp, result
     return result
