@@ -1,13 +1,15 @@
 """What make does with all notebooks or pages in one process.
 
 ``pairing`` compares every notebook of ``nbs`` with its script. ``pages`` writes each page of ``book`` that has code as
-a notebook beside it. ``serve`` starts kernels by forking a process that has imported the packages (see :func:`serve`).
+a notebook beside it. ``serve`` starts kernels by forking a process that has done what all of them do first (see
+:func:`serve`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import gc
 import importlib
 import json
 import os
@@ -58,18 +60,31 @@ PRELOADED = (
 )  # fmt: skip
 
 
-def serve(command: list[str]) -> int:
-    """Run a command whose Jupyter kernels are forks of this process, which has imported the packages once.
-
-    A kernel's connection file, environment, folder and standard streams come over a socket from :func:`kernel`, the
-    process that Jupyter starts and watches. Each of the two ends when the other has ended. At the end the notebooks
-    that took most processor time are printed.
-    """
+def _warm_up() -> None:
+    """Import the packages, and read what most notebooks read: stored results, plans and the usual pictures."""
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it, before the import
     for name in PRELOADED:
         importlib.import_module(name)
     # pandas takes what imports it outside a kernel for a terminal, and leaves out columns by its width
     sys.modules["pandas"].set_option("display.max_columns", 20)
+    from contrastlab import data, papers
+    from contrastlab.tables import results
+
+    results.find(ROOT / "results")
+    for paper, table in papers.plans():
+        papers.plan(paper, table)
+    data.load("shapes")
+    gc.freeze()  # no kernel looks through what all of them share
+
+
+def serve(command: list[str]) -> int:
+    """Run a command whose Jupyter kernels are forks of this process, which has done once what all of them do first.
+
+    A kernel's connection file, environment, folder and standard streams come over a socket from :func:`kernel`, the
+    process that Jupyter starts and watches. Each of the two ends when the other has ended. At the end the notebooks
+    that took most processor time are printed.
+    """
+    _warm_up()
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder) / "kernels" / "python3" / "kernel.json"
         spec.parent.mkdir(parents=True)

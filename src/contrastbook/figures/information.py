@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import plotly.graph_objects as go
@@ -22,8 +23,10 @@ from contrastlab.information.toys import JointGaussian
 from contrastlab.support.errors import reject
 
 
-def _both_forms(gaussian: JointGaussian, k: int) -> tuple[float, float]:
+@cache
+def _both_forms(nats: float, dimension: int, k: int) -> tuple[float, float]:
     """InfoNCE with the positive in the denominator and without, at the optimal critic, mean over whole batches."""
+    gaussian = JointGaussian.with_information(nats, dimension)
     pairs = max(2048, 4 * k) // k * k
     x, y = gaussian.sample(pairs, torch.Generator().manual_seed(0))
     included = []
@@ -43,8 +46,7 @@ def ceiling(
     require_integer("dimension", dimension, 1)
     for k in ks:
         require_integer("ks", k, 2)
-    gaussian = JointGaussian.with_information(nats, dimension)
-    included, left_out = zip(*(_both_forms(gaussian, k) for k in ks), strict=True)
+    included, left_out = zip(*(_both_forms(nats, dimension, k) for k in ks), strict=True)
     log_ks = [math.log(k) for k in ks]
 
     def curve(name: str, values: Sequence[float], colour: str, dash: str, symbol: str) -> go.Scatter:
