@@ -13,6 +13,8 @@ SYNC := $(UV) sync --frozen --inexact $(if $(wildcard .venv/bin/python),--quiet)
 ONE_THREAD := OMP_NUM_THREADS=1
 WORKERS ?= 2
 MODE ?= quick
+# Share of the random cases of each statement; the ledger counts those of make test-all, which draws all of them.
+CASES ?= 0.15
 # How much the chapters compute: smoke, or laptop (more seeds, larger samples, real images; minutes more).
 PROFILE ?= $(or $(CONTRASTLAB_PROFILE),smoke)
 KNOWN_PROFILE = $(if $(filter smoke laptop,$(PROFILE)),,$(error PROFILE=$(PROFILE): accepted is smoke or laptop))
@@ -44,6 +46,7 @@ test: setup lint types pairing unit notebooks chapters ## everything CI checks
 
 test-all: setup test ## make test, and what is too slow for every change
 	@$(ONE_THREAD) $(RUN) pytest -m nightly
+	@$(ONE_THREAD) $(RUN) pytest tests/statements
 
 lint: setup ## style, docstrings and format
 	@$(RUN) ruff check .
@@ -72,7 +75,7 @@ pairing: setup ## every notebook equals the script it is paired with
 	@$(RUN) python benchmarks/notebooks.py pairing
 
 unit: setup ## tests of the library
-	@$(ONE_THREAD) $(RUN) pytest -n $(WORKERS) --dist loadfile
+	@CONTRASTLAB_CASES=$(CASES) $(ONE_THREAD) $(RUN) pytest -n $(WORKERS) --dist loadfile
 
 notebooks: setup ## run every notebook at smoke size and compare with its stored outputs
 	@CONTRASTLAB_PROFILE=smoke CONTRASTLAB_JOBS=1 $(ONE_THREAD) $(RUN) python benchmarks/notebooks.py serve \

@@ -3,20 +3,24 @@
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import hypothesis
+import pandas as pd
 import pytest
 import torch
 
+from contrastbook.evidence import claims
 from contrastlab import data
 from contrastlab.data import ImageSet, Splits
 from contrastlab.methods import Recipe
+from contrastlab.papers import TablePlan
 from contrastlab.settings import Settings
 from contrastlab.support import host
 from contrastlab.support.errors import MissingDataError
+from contrastlab.tables.results import Result
 
 sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("book", "book/_ext")]
 torch.set_num_threads(1)
@@ -49,6 +53,25 @@ def few(monkeypatch: pytest.MonkeyPatch, pictures: Callable[..., ImageSet]) -> N
 
     monkeypatch.setattr(data, "load", load)
     monkeypatch.delenv("CONTRASTLAB_PROFILE", raising=False)
+
+
+@pytest.fixture(scope="module")
+def claims_once() -> Iterator[None]:
+    """Claims of all tables are computed once by a module that asks about the same results again."""
+    computed: dict[tuple[int, ...], tuple[list[Result], pd.DataFrame]] = {}
+    frame = claims.frame
+
+    def once(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -> pd.DataFrame:
+        if plans is not None:
+            return frame(results, plans)
+        key = tuple(map(id, results))
+        if key not in computed:
+            computed[key] = list(results), frame(results)  # the results are held, so that no other has their id
+        return computed[key][1].copy()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claims, "frame", once)
+        yield
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """The atlas shows every method, with the numbers of its own rows only."""
 
+import argparse
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -37,6 +39,12 @@ def test_the_grid_can_be_filtered_by_what_methods_are_trained_on() -> None:
     assert '<th scope="col">data</th>' in atlas.table()
 
 
+@cache
+def parser() -> argparse.ArgumentParser:
+    """That of the command line."""
+    return __main__._parser()
+
+
 @pytest.mark.parametrize("name", methods.names())
 def test_a_card_has_equation_parts_and_a_command_that_is_understood(name) -> None:
     card = atlas.card(name, STORED)
@@ -45,7 +53,7 @@ def test_a_card_has_equation_parts_and_a_command_that_is_understood(name) -> Non
     tables = [p for p in papers.plans() if name in papers.plan(*p).rows]
     assert card.count("python -m contrastlab run") == len(tables)
     for command in atlas.commands(name):
-        chosen = __main__._parser().parse_args(command.replace("\\\n", " ").split()[3:])
+        chosen = parser().parse_args(command.replace("\\\n", " ").split()[3:])
         plan = papers.plan(*papers.parse_target(chosen.table))
         (row,) = plan.resolve_all(chosen.rows)
         assert row == name

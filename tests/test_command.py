@@ -19,6 +19,7 @@ from contrastlab.support import terminal
 from contrastlab.tables import results
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.usefixtures("claims_once")
 
 
 def printed(arguments: list[str], capsys: pytest.CaptureFixture[str], status: int = 0) -> str:

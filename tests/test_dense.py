@@ -72,7 +72,7 @@ def setting(data_: Splits, part: Augmented | Split = Augmented(1), **options) ->
     return tasks.Setting(part, VIEW, data_, **options)
 
 
-@pytest.mark.parametrize("kind", ["boxes", "masks"])
+@pytest.mark.parametrize("kind", ["boxes", pytest.param("masks", marks=pytest.mark.nightly)])
 def test_a_detector_on_our_resnet_is_torchvision_s_with_the_same_weights(kind, tmp_path) -> None:
     nets = networks(width=1.0)
     made = detectors.build(kind, nets, Augmented(1), VIEW, Detector(box_features=1024), classes=3)

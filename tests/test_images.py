@@ -599,7 +599,10 @@ def test_tinyimagenet_is_read_as_its_authors_pack_it(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize(
     ("name", "shape", "first"),
-    [("cifar10", (50_000, 3, 32, 32), "airplane"), ("fashionmnist", (60_000, 1, 28, 28), "T-shirt/top")],
+    [
+        pytest.param("cifar10", (50_000, 3, 32, 32), "airplane", marks=pytest.mark.nightly),
+        ("fashionmnist", (60_000, 1, 28, 28), "T-shirt/top"),
+    ],
 )
 def test_real_sets(name: str, shape: tuple[int, ...], first: str) -> None:
     splits = data.load(name, download=False)

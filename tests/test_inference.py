@@ -54,6 +54,7 @@ def test_the_chance_to_cross_is_that_of_simulated_looks(level: float) -> None:
     assert inference.crossing(level, (8,)) == pytest.approx(level, rel=1e-8)
 
 
+@pytest.mark.usefixtures("tabulated")
 def test_of_skewed_differences_the_looks_miss_more_often() -> None:
     draws = np.random.default_rng(1).exponential(1, (600, LOOKS[-1])) - 1
     ends = [decide([(look(row.tolist(), math.nan, 1), 1)])[0].at.difference for row in draws]
@@ -122,6 +123,21 @@ def test_verdicts_of_an_interval_and_a_claim() -> None:
     assert said(2.5, 3.5, 0.06, 1.0, 0) == ("open", None)
 
 
+@pytest.fixture
+def tabulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chance to cross, read between 300 levels for which it was computed: thousands of looks ask for it."""
+    levels = np.geomspace(1e-12, 1, 300)[:-1]
+    logs = [math.log(inference.crossing(float(level))) for level in levels]
+
+    def crossing(p: float) -> float:
+        return math.exp(np.interp(math.log(p), np.log(levels), logs))
+
+    for level in (0.6, 0.04, 3e-4):
+        assert crossing(level) == pytest.approx(inference.crossing(level), rel=1e-3)
+    monkeypatch.setattr(inference, "_of_all_looks", lambda p: crossing(p) if 0 < p < 1 else p)
+
+
+@pytest.mark.usefixtures("tabulated")
 @pytest.mark.parametrize("truth", [0.0, 0.6, 2.7])
 def test_looking_three_times_keeps_its_promise(truth: float) -> None:
     count, published = 400, 2.7

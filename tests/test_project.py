@@ -23,6 +23,7 @@ GROUPS: dict[str, list[Any]] = PROJECT["dependency-groups"]
 NAME: str = PROJECT["project"]["name"]
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 NOTEBOOKS = sorted((ROOT / "nbs").glob("*.ipynb"))
+pytestmark = pytest.mark.usefixtures("claims_once")
 
 
 def split(requirement: str) -> tuple[str, str]:

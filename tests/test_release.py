@@ -45,6 +45,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly  # make wheel asks the same after every push
 def test_the_wheel_is_small_and_holds_code_results_and_bare_notebooks(archives: Path) -> None:
     (built,) = archives.glob("*.whl")
     assert wheel.wheel_problems(built) == []
@@ -52,6 +53,7 @@ def test_the_wheel_is_small_and_holds_code_results_and_bare_notebooks(archives: 
     assert wheel.sdist_problems(archive) == []
 
 
+@pytest.mark.nightly
 def test_a_wheel_with_something_wrong_is_not_let_through(archives: Path, tmp_path: Path) -> None:
     (built,) = archives.glob("*.whl")
     with zipfile.ZipFile(built) as old, zipfile.ZipFile(tmp_path / built.name, "w", zipfile.ZIP_DEFLATED) as new:
@@ -95,6 +97,7 @@ sys.exit(main(["show", "ring/table1"]) or main(["notebook", "ring/table1"]))
     return done.stdout, here
 
 
+@pytest.mark.nightly
 def test_the_installed_package_shows_results_and_writes_notebooks_where_there_is_no_repository(
     installed: tuple[str, Path],
 ) -> None:
@@ -106,10 +109,14 @@ def test_the_installed_package_shows_results_and_writes_notebooks_where_there_is
     assert (here / "repro_table1.ipynb").read_text(encoding="utf-8") == bare + "\n"
 
 
-def test_a_bare_import_loads_the_standard_library_and_a_command_what_it_needs(installed: tuple[str, Path]) -> None:
+@pytest.mark.nightly
+def test_a_command_of_the_installed_package_loads_what_it_needs(installed: tuple[str, Path]) -> None:
     late = {"plotly", "ipywidgets", "anywidget", "sklearn", "faiss", "zuko", "tensorboard"}
     extras = {"submitit", "faster_coco_eval", "h5py", "soundfile", "skimage", "timm"}  # older torchvisions load av
     assert not set(installed[0].splitlines()[0].split()) & (late | extras)
+
+
+def test_a_bare_import_loads_the_standard_library() -> None:
     code = "import sys; before = set(sys.modules); import contrastlab; print(*(set(sys.modules) - before))"
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)

@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,15 @@ def off_profile(stored: Iterable[results.Result], folder: Path) -> list[str]:
     Looked at are those of ``laptop``, ``tuned`` and ``fair`` on data that a search of their row was made on.
     """
     out: list[str] = []
+    read = cache(searches.read)
+    chosen_by = cache(_chosen)
     setups: dict[tuple[str, ...], set[str]] = {}
     for each in stored:
         if each.profile not in ("laptop", "tuned", "fair"):
             continue
         name = f"{each.method} seed {each.seed} on {each.dataset}, {each.profile}, {each.task}"
         detector = folder / f"detector-{each.task}.json"
-        if detector.exists() and searches.read(detector)["data"] == each.dataset:
+        if detector.exists() and read(detector)["data"] == each.dataset:
             differ = _differing(searches.section(detector)[each.task], each.protocol)
             out += [f"{name}: search {detector.stem} chose otherwise: {', '.join(differ)}"] if differ else []
         paper, _, number = each.table.partition("/")
@@ -59,8 +62,8 @@ def off_profile(stored: Iterable[results.Result], folder: Path) -> list[str]:
             out.append(f"{name}: its settings are not those of the profile today")
         elif methods.get(each.method).keys is None:  # nothing is trained, by whatever settings
             continue
-        elif each.dataset == searches.read(path).get("data", "cifar10"):
-            chosen = _chosen(path, each.method, printed=each.profile == "laptop")
+        elif each.dataset == read(path).get("data", "cifar10"):
+            chosen = dict(chosen_by(path, each.method, printed=each.profile == "laptop"))
             inner = chosen.pop("overrides")
             differ = [*_differing(chosen, each.settings), *_differing(inner, each.settings["overrides"])]
             out += [f"{name}: search {search} chose otherwise: {', '.join(differ)}"] if differ else []
