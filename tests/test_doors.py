@@ -360,6 +360,8 @@ def test_views_that_are_no_two_dense_real_tensors_are_named() -> None:
         (lambda: from_views(z, z, "infonce"), ArgumentError, r"objective='infonce'.*objectives.InfoNCE\(\)"),
         (lambda: from_views(z, z, InfoNCE), ArgumentError, "objective='InfoNCE, a class'"),
         (lambda: from_views(z, z, temperature=1e-31), ArgumentError, "temperature=1e-31: .*at least 1e-28"),
+        (lambda: from_views(z, z, temperature=torch.ones((), device="meta")), NotApplicableError, "no value"),
+        (lambda: torch.vmap(lambda t: from_views(z, z, temperature=t))(torch.ones(2)), NotApplicableError, "no value"),
         (lambda: Stored(z, z.double()), ArgumentError, "queries, keys='torch.float32, torch.float64'"),
         (lambda: Stored(z, z.to("meta")), ArgumentError, "'cpu, meta': accepted is tensors of one device"),
         (lambda: Candidates(z.to("meta"), torch.arange(4) % 3), ArgumentError, "logits, own='meta, cpu'"),

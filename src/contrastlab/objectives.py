@@ -29,6 +29,7 @@ from contrastlab.scores.divergences import Divergence
 from contrastlab.scores.logits import ABSENT, check_scores
 from contrastlab.support import collectives
 from contrastlab.support.errors import (
+    NotApplicableError,
     check,
     check_choice,
     check_flag,
@@ -866,7 +867,11 @@ def _checked_objective(given: object, temperature: float | Tensor) -> Objective:
     if not isinstance(temperature, Tensor):
         objective.check(temperature)
     elif not torch.compiler.is_compiling():  # the value is no part of a graph
-        objective.check(float(temperature.detach()))
+        try:
+            value = float(temperature.detach())
+        except RuntimeError as error:
+            raise NotApplicableError("temperature has no value: accepted is a tensor off meta and vmap") from error
+        objective.check(value)
     return objective
 
 
