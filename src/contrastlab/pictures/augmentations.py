@@ -21,12 +21,13 @@ from contrastlab.pictures import operations
 from contrastlab.support import errors, host
 from contrastlab.support.seeds import fixed
 from contrastlab.support.tensors import describe
-from contrastlab.views.colour import check_images, standardise
+from contrastlab.views.colour import LEVELS, check_images, standardise
 from contrastlab.views.images import PUZZLE_SCALE
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
+_WITHOUT_COLOURS = "Take one without colours, such as 'linear', 'flip' or 'crop', or register one of your own"
 _ATTEMPTS = 10  # crops tried before the central one is taken, as in torchvision
 _NEUTRAL_FACTORS = (1.0, 1.0, 1.0, 0.0)  # of brightness, contrast, saturation and hue
 _CHUNK = 1 << 18  # output values processed together on a CPU: their float32 stay in the second-level cache
@@ -51,7 +52,12 @@ class ViewDraws:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """A distribution over views of an image: random resized crop and flip, then colours, blur, RandAugment."""
+    """A distribution over views of an image: random resized crop and flip, then colours, blur, RandAugment.
+
+    Crop, flip, blur and normalisation treat each channel alike, however many there are. Brightness and contrast have
+    one factor for all channels, contrast about the mean of all; grey images have no more. Saturation, hue, dropped
+    colour and RandAugment are of colours: with other numbers of channels than 1 and 3 they are refused.
+    """
 
     name: str  #: how results refer to it
     size: int  #: side of a view in pixels
@@ -106,7 +112,7 @@ class Augmentation:
 
     def _check_normalisation(self) -> None:
         channels = len(self.mean)
-        errors.check(channels in (1, 3), "mean", self.mean, "one value or three")
+        errors.check(channels, "mean", self.mean, "one value, or one for each channel")
         accepted = f"{channels} values > 0, as many as mean has"
         errors.check(len(self.std) == channels, "std", self.std, accepted)
         for deviation in self.std:
@@ -122,7 +128,7 @@ class Augmentation:
     def random(self, images: Tensor, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
         """One random view of each image, drawn independently: float32 ``[B, C, size, size]`` in [0, 1].
 
-        Images are uint8 ``[B, C, H, W]``, ``C`` 1 or 3; or random resized crops made where the pictures were decoded,
+        Images are uint8 or uint16 ``[B, C, H, W]``; or random resized crops made where the pictures were decoded,
         ``[B, V, C, size, size]``, of which number ``view`` is flipped, coloured and blurred only.
         """
         cropped = images.dim() == 5
@@ -177,10 +183,10 @@ class Augmentation:
         return torch.stack(factors, dim=1)
 
     def plain(self, images: Tensor) -> Tensor:
-        """The test-time view of uint8 ``[B, C, H, W]``, float32 ``[B, C, size, size]`` in [0, 1], see ``resize``."""
+        """The test-time view of images ``[B, C, H, W]``, float32 ``[B, C, size, size]`` in [0, 1], see ``resize``."""
         check_images(images, floating=False)
         views = operations.resize_center(images, self.resize, self.size)
-        return views.mul_(1 / 255).clamp_(0, 1)
+        return views.mul_(1 / LEVELS[images.dtype]).clamp_(0, 1)
 
     def puzzle(self, side: int, *, whole: bool = False) -> Augmentation:
         """What a jigsaw of ``side`` pixels is cut from: another crop, or the ``whole`` image if it is one already."""
@@ -192,14 +198,30 @@ class Augmentation:
         return Augmentation(self.name, side, scale, ratio, self.flip, mean=self.mean, std=self.std)
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Floating images ``[B, C, H, W]`` less the mean, divided by the deviation; grey ones use averages of three."""
+        """Floating images ``[B, C, H, W]`` less the mean, divided by the deviation.
+
+        Where there is not one value for each channel, all use the averages: grey images those of three.
+        """
         check_images(images, floating=True)
         mean = self.mean
         std = self.std
-        if images.shape[1] == 1 and len(mean) == 3:
-            mean = (sum(mean) / 3,)
-            std = (sum(std) / 3,)
+        if len(mean) not in (1, images.shape[1]):
+            mean = (sum(mean) / len(mean),)
+            std = (sum(std) / len(std),)
         return standardise(images, mean, std)
+
+    def check_channels(self, channels: int) -> None:
+        """Refuse colours where there are none to change: with other numbers of channels than 1 (skipped) and 3."""
+        changes = {
+            "saturation": self.jitter[operations.SATURATION],
+            "hue": self.jitter[operations.HUE],
+            "grayscale": self.grayscale,
+            "randaugment": self.randaugment,
+        }
+        named = ", ".join(name for name, strength in changes.items() if strength)
+        if channels not in (1, 3) and named:
+            reason = f"it has {named}, which is of colours; these pictures have {channels} channels"
+            raise errors.NotApplicableError(f"augmentation {self.name!r} cannot be used: {reason}. {_WITHOUT_COLOURS}")
 
 
 def _check_range(field: str, value: tuple[float, ...], most: float = math.inf) -> None:
@@ -271,6 +293,7 @@ def _corner(room: Tensor, unit: Tensor, anywhere: Tensor) -> Tensor:
 def apply(images: Tensor, a: Augmentation, draws: ViewDraws, *, cropped: bool = False) -> Tensor:
     """The view of each image ``[B, C, H, W]``, or crop ``[B, C, size, size]`` if ``cropped``, for draws from ``a``."""
     check_images(images, floating=False)
+    a.check_channels(images.shape[1])
     if cropped:
         fits = images.shape[2:] == (a.size, a.size)
         errors.check(fits, "images.shape", tuple(images.shape), f"crops of {a.size} by {a.size} pixels")
@@ -302,9 +325,9 @@ def _apply_in_chunks(images: Tensor, a: Augmentation, draws: ViewDraws, cropped:
 def _apply(images: Tensor, a: Augmentation, draws: ViewDraws, cropped: bool) -> Tensor:
     if cropped:
         flipped = torch.where(draws.flip[:, None, None, None], images.flip(-1), images)
-        views = flipped / 255
+        views = flipped / LEVELS[images.dtype]
     else:
-        views = operations.crop_resize(images, draws.boxes, a.size, draws.flip).mul_(1 / 255)
+        views = operations.crop_resize(images, draws.boxes, a.size, draws.flip).mul_(1 / LEVELS[images.dtype])
     views = _recolour(views, a, draws)
     if a.blur > 0:
         views = _blur(views, draws.sigma, a.kernel)

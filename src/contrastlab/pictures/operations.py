@@ -118,9 +118,11 @@ def _column(value: Tensor) -> Tensor:
 
 
 def _luma(images: Tensor) -> Tensor:
-    """Grey value ``[B, 1, H, W]`` with the weights of ITU-R 601 as torchvision rounds them."""
+    """Grey value ``[B, 1, H, W]``: of RGB with the weights of ITU-R 601 as torchvision rounds them, else the mean."""
     if images.shape[1] == 1:
         return images
+    if images.shape[1] != 3:
+        return images.mean(1, keepdim=True)
     red = images[:, :1]
     green = images[:, 1:2]
     blue = images[:, 2:]

@@ -21,6 +21,7 @@ from torch import Tensor
 from contrastlab.pictures import limits
 from contrastlab.pictures.items import Files, Items
 from contrastlab.support.errors import ContrastLabError, CorruptFileError, TooLargeError, check, is_integer, unreadable
+from contrastlab.views.colour import LEVELS
 
 if TYPE_CHECKING:
     from contrastlab.pictures.loading import Crops
@@ -128,17 +129,17 @@ def chw(image: Image.Image, channels: int) -> np.ndarray[Any, np.dtype[np.uint8]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageSet(Items):
-    """Images in memory, uint8 ``[N, C, H, W]`` with C 1 (grey) or 3 (RGB)."""
+    """Images in memory, uint8 or uint16 ``[N, C, H, W]``: C is 1 (grey), 3 (RGB), or any other number of channels."""
 
     modality: ClassVar[str] = "image"
     by_item: ClassVar[tuple[str, ...]] = (*Items.by_item, "factors")
-    shape: ClassVar[str] = "uint8 of shape [N, C, H, W] with C 1 or 3"
+    shape: ClassVar[str] = "uint8 or uint16 of shape [N, C, H, W] with C at least 1"
 
     #: what else is known of each image, ``[N]`` by name: what a generated one was made from, or a video frame's track
     factors: Mapping[str, Tensor] = field(default_factory=dict)
 
     def _fits(self) -> bool:
-        return self.items.dtype == torch.uint8 and self.items.ndim == 4 and self.channels in (1, 3)
+        return self.items.dtype in LEVELS and self.items.ndim == 4 and self.channels > 0
 
     @property
     def images(self) -> Tensor:
@@ -146,8 +147,8 @@ class ImageSet(Items):
         return self.items
 
     def coloured(self) -> ImageSet:
-        """The same images with three channels; grey becomes three equal ones, which share their memory."""
-        if self.channels == 3:
+        """Grey images with three equal channels, which share their memory; others as they are."""
+        if self.channels != 1:
             return self
         return replace(self, items=self.items.expand(-1, 3, -1, -1))
 

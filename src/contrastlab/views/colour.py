@@ -149,11 +149,15 @@ def standardise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...])
     return images.sub(statistics[0]).div_(statistics[1])
 
 
+LEVELS: Mapping[torch.dtype, int] = MappingProxyType({torch.uint8: 255, torch.uint16: 65_535})
+"""Types of stored pictures, each with its highest level."""
+
+
 def check_images(images: Tensor, *, floating: bool) -> None:
-    """Refuse anything but grey or RGB images ``[B, C, H, W]``, floating or else ``uint8``; name what is wrong."""
-    if images.dim() != 4 or images.shape[1] not in (1, 3) or min(images.shape[2:]) < 1:
-        raise errors.reject("images.shape", tuple(images.shape), "[B, C, H, W] with C in {1, 3} and H, W >= 1")
+    """Refuse anything but images ``[B, C, H, W]``, floating or else of 8 or 16 bits; name what is wrong."""
+    if images.dim() != 4 or min(images.shape[1:]) < 1:
+        raise errors.reject("images.shape", tuple(images.shape), "[B, C, H, W] with C, H, W >= 1")
     if floating and not images.is_floating_point():
         raise errors.reject("images.dtype", images.dtype, "a floating dtype with values in [0, 1]")
-    if not floating and images.dtype != torch.uint8:
-        raise errors.reject("images.dtype", images.dtype, "torch.uint8 with values in 0..255")
+    if not floating and images.dtype not in LEVELS:
+        raise errors.reject("images.dtype", images.dtype, "torch.uint8 or torch.uint16")
