@@ -85,11 +85,11 @@ def _paths() -> set[str]:
     return paths
 
 
-def _split_path(path: str, known: set[str]) -> tuple[str, str, str]:
-    """``negatives.outer.end`` in its three parts, of which the last ones may be empty; refuses what is not known."""
+def _split_path(path: str, paths: set[str]) -> tuple[str, str, str]:
+    """``negatives.outer.end`` in its three parts, of which the last ones may be empty; refuses all but ``paths``."""
     choice, name, end = [*path.split(".", 2), "", ""][:3]
-    if path.removesuffix(f".{end}") not in known or end not in ("", "start", "end"):
-        raise errors.unknown("recipe field", path, known)
+    if path.removesuffix(f".{end}") not in paths or end not in ("", "start", "end"):
+        raise errors.unknown("recipe field", path, paths)
     return choice, name, end
 
 
@@ -102,12 +102,12 @@ def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], li
     errors.check(isinstance(described, Mapping), kind, described, "a mapping with the name of a type")
     name = described.get("type", "")
     errors.check_name(f"type of {kind}", name, types)
-    known = {each.name for each in fields(types[name])}
+    names = {each.name for each in fields(types[name])}
     values: dict[str, Any] = {}
     if like is not None:
-        values = {each.name: getattr(like, each.name) for each in fields(like) if each.name in known}
+        values = {each.name: getattr(like, each.name) for each in fields(like) if each.name in names}
     for key in sorted(described.keys() - {"type"}):
-        errors.check_name(f"field of {name}", key, known)
+        errors.check_name(f"field of {name}", key, names)
         value = described[key]
         if isinstance(value, Mapping):
             value = build(key, value, {"Linear": Linear})
@@ -234,9 +234,16 @@ class Recipe(Choices):
 
     def identity(self) -> dict[str, Any]:
         """All that determines what the method computes, as plain values; of a part of your own also its code."""
-        out = {"temperature": plain(self.temperature), **{name: plain(part) for name, part in self.choices().items()}}
-        foreign = {name: code for name, part in self.choices().items() if (code := foreign_code(part))}
-        return out | ({"code": foreign} if foreign else {})
+        values: dict[str, Any] = {"temperature": plain(self.temperature)}
+        codes: dict[str, str] = {}
+        for name, part in self.choices().items():
+            values[name] = plain(part)
+            code = foreign_code(part)
+            if code:
+                codes[name] = code
+        if codes:
+            values["code"] = codes
+        return values
 
     def describe(self) -> dict[str, Any]:
         """:meth:`identity` and the name, for a stored result; fields that have their default are left out."""

@@ -42,7 +42,7 @@ PRESETS = tuple(Preset(**{**row, "state": State(**row["state"])}) for row in OFF
 @cache
 def _data() -> str:
     colours = ("query", "positive", "negative", "truth", "published", "other")
-    made = {
+    values = {
         "recipe": f"{json.dumps(known.NAME)}, {json.dumps(known.LABEL)}",
         "defaults": asdict(State()),
         **{name: OFFER[name] for name in ("choices", "stops", "groups", "labels", "hints", "needs")},
@@ -57,7 +57,7 @@ def _data() -> str:
         "mostViews": known.MOST_VIEWS,
         "presets": OFFER["presets"],
     }
-    return json.dumps(made, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
 
 def data() -> dict[str, Any]:
@@ -144,9 +144,9 @@ def _checked(changes: Mapping[str, Any], base: State) -> State:
     for name in changes:
         if name not in names:
             raise unknown("choice", name, names)
-    made = replace(base, **changes)
-    made.check()
-    return made
+    state = replace(base, **changes)
+    state.check()
+    return state
 
 
 def widget(slug: str = "circles", **changes: Any) -> Any:
@@ -154,5 +154,5 @@ def widget(slug: str = "circles", **changes: Any) -> Any:
 
     ``changes``: fields of :class:`State` that differ from the preset's. Raises ``ImportError`` without anywidget.
     """
-    made = _checked(changes, preset(slug).state)
-    return _widget_class()(data=data(), preset=slug, state=asdict(made))
+    state = _checked(changes, preset(slug).state)
+    return _widget_class()(data=data(), preset=slug, state=asdict(state))

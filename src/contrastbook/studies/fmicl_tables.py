@@ -173,8 +173,9 @@ def natural(dimension: float, c: float) -> float:
 def table7() -> pd.DataFrame:
     """The paper's d, ``1/2σ²`` and α beside the natural α."""
     wide = papers.published("fmicl", "7").pivot_table(index="row", columns="column", values="value")
-    chosen = wide.loc[["CIFAR-10", "Wikipedia"], ["d", "1/(2 sigma^2)", "alpha"]]
-    return chosen.assign(natural=[natural(float(d), float(c)) for d, c, _ in chosen.to_numpy()])
+    printed = wide.loc[["CIFAR-10", "Wikipedia"], ["d", "1/(2 sigma^2)", "alpha"]]
+    weights = [natural(float(d), float(c)) for d, c, _ in printed.to_numpy()]
+    return printed.assign(natural=weights)
 
 
 def accuracy(table: Report) -> pd.DataFrame:

@@ -82,10 +82,10 @@ def covered(logits: Tensor, own: Tensor, outer: float) -> float:
 
 def curves(pictures: SmallPictures, seeds: Sequence[int]) -> dict[str, NDArray[np.float64]]:
     """:func:`covered` of each of :data:`RINGS` at each of :data:`STOPS`, ``[stops, seeds]``."""
-    found = np.empty((len(RINGS), len(STOPS), len(seeds)))
+    shares = np.empty((len(RINGS), len(STOPS), len(seeds)))
     for column, seed in enumerate(seeds):
         for stop, (step, net, g) in enumerate(pictures.training(seed)):
             scores = pictures.logits(net, g, 250)
             for row, outer in enumerate(RINGS.values()):
-                found[row, stop, column] = covered(*scores, at(outer, step, STOPS[-1] + 1))
-    return dict(zip(RINGS, found, strict=True))
+                shares[row, stop, column] = covered(*scores, at(outer, step, STOPS[-1] + 1))
+    return dict(zip(RINGS, shares, strict=True))

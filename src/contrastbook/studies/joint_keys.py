@@ -5,7 +5,7 @@ Source: jcl §3, Figures 2 and 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import cast
 
@@ -131,19 +131,27 @@ class ViewStatistics:
 
 def view_statistics(run: Run, encoders: nn.ModuleList, images: int, copies: int = 32) -> dict[Kind, ViewStatistics]:
     """How close ``copies`` random views of an image are, by embedding and features; the paper: 32 of 32,768 images."""
-    device, parts = next(encoders.parameters()).device, []
+    device = next(encoders.parameters()).device
+    statistics: dict[Kind, list[ViewStatistics]] = {kind: [] for kind in KINDS}
     view = augmentation(run.settings.augmentation, run.settings.image_size)
     source = run.data.pretrain
     order = subset_order(source.labels, images, seed=0)
     for number, (_, pixels) in enumerate(batches(source, order, 128, device, drop_last=False)):
         draw = generator(run.seed, "figure 3", number, device)
-        made = [Augmented(1).make(pixels, view, draw) for _ in range(copies)]
-        with tasks.frozen(encoders):
-            features = {kind: [F.normalize(tasks.represent(encoders, x, kind), dim=1) for x in made] for kind in KINDS}
-        parts.append({kind: ViewStatistics.of(torch.stack(each, 1).double()) for kind, each in features.items()})
-    names = [field.name for field in fields(ViewStatistics)]
-    whole = {kind: ([getattr(part[kind], name) for part in parts] for name in names) for kind in KINDS}
-    return {kind: ViewStatistics(*(torch.cat(each).cpu() for each in numbers)) for kind, numbers in whole.items()}
+        views = [Augmented(1).make(pixels, view, draw) for _ in range(copies)]
+        for kind in KINDS:
+            with tasks.frozen(encoders):
+                features = [F.normalize(tasks.represent(encoders, each, kind), dim=1) for each in views]
+            statistics[kind].append(ViewStatistics.of(torch.stack(features, 1).double()))
+    return {kind: _joined(batches_of_kind) for kind, batches_of_kind in statistics.items()}
+
+
+def _joined(parts: Sequence[ViewStatistics]) -> ViewStatistics:
+    """The statistics of the images of several batches, on the CPU."""
+    columns = []
+    for field in fields(ViewStatistics):
+        columns.append(torch.cat([getattr(part, field.name) for part in parts]).cpu())
+    return ViewStatistics(*columns)
 
 
 def closeness(numbers: Mapping[str, Mapping[Kind, ViewStatistics]]) -> pd.DataFrame:

@@ -188,9 +188,13 @@ def study(
 
 def stored(profile: str, roots: Sequence[Path | str]) -> list[Study]:
     """Those curves of a profile that are stored in one of ``roots``; nothing is trained."""
-    chosen = lookup(PROFILES, profile)
-    each = [studies.stored(STUDY, profile, _config(READINGS[name], chosen), roots) for name in chosen.readings]
-    return [rows for rows in each if rows is not None]
+    sizes = lookup(PROFILES, profile)
+    curves = []
+    for name in sizes.readings:
+        curve = studies.stored(STUDY, profile, _config(READINGS[name], sizes), roots)
+        if curve is not None:
+            curves.append(curve)
+    return curves
 
 
 def representations(

@@ -304,16 +304,17 @@ def verdict(study: Study) -> dict[str, list[float]]:
     It ``trains`` where most seeds end neither collapsed, negative nor diverged; is ``above the truth`` on fresh pairs
     at hard negatives; and ``train``, ``infonce`` or ``infonce_population`` is the table's up to a factor of 1.5.
     """
-    lines, fresh = summary(study), summary(study, "held_out")["median"]
+    lines = summary(study)
+    fresh = summary(study, "held_out")["median"]
     failed = lines["collapsed"] + lines["negative"] + lines["diverged"]
-    chosen = {
+    conditions = {
         "trains": failed < (lines["n"] + lines["diverged"]) / 2,
         "above the truth": (fresh > gaussians.information()) & (lines.index < 100),
     }
     for number in ("train", "infonce", "infonce_population"):
         ratio = summary(study, number)["median"] / published()["value"].loc[lines.index]
-        chosen[number] = (ratio < 1.5) & (ratio > 1 / 1.5)
-    return {name: lines.index[where].tolist() for name, where in chosen.items()}
+        conditions[number] = (ratio < 1.5) & (ratio > 1 / 1.5)
+    return {name: lines.index[where].tolist() for name, where in conditions.items()}
 
 
 def closest(table: pd.DataFrame) -> tuple[str, str]:

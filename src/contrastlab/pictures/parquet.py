@@ -157,8 +157,8 @@ def _label_values(values: Sequence[Any], where: str, kind: Any) -> list[int | st
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not (value is None or isinstance(value, int | str)):
-            given = value if isinstance(value, float) else str(kind)
-            raise reject(where, given, "one whole number or text for each image")
+            shown = value if isinstance(value, float) else str(kind)
+            raise reject(where, shown, "one whole number or text for each image")
         labels.append(value)
     return labels
 

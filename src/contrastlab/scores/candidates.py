@@ -109,12 +109,15 @@ class Pool:
 
         A key that is excluded twice, as the own one and as banned, counts once on a CPU.
         """
-        excluded, keys = self.excluded(own), self.shape[1]
-        gone = 0 if excluded is None else _most_distinct(excluded)
-        if gone >= keys:
-            accepted = f"more keys than the {gone} that are no candidates of a query: its own key and banned ones"
-            raise reject("keys", keys, accepted if gone else "at least one key to choose from")
-        return keys - gone
+        keys = self.shape[1]
+        excluded = self.excluded(own)
+        most = 0 if excluded is None else _most_distinct(excluded)
+        if most >= keys:
+            accepted = "at least one key to choose from"
+            if most:
+                accepted = f"more keys than the {most} that are no candidates of a query: its own key and banned ones"
+            raise reject("keys", keys, accepted)
+        return keys - most
 
     def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
         """The keys at ranks ``first`` to ``last − 1``, from the most similar one, as indices ``[B, last − first]``.
@@ -225,8 +228,9 @@ class Stored(Pool):
         size, count = chosen.indices.shape[1], self.shape[1]
         if scores is None and self.dense and FEW * size >= count:
             scores = self.logits
-        known = chosen.values if scores is None else scores.detach().gather(1, chosen.indices)
-        values: Tensor = _Dots.apply(self.queries, self.keys, chosen.indices, known, self.dense and 3 * size > count)
+        computed = chosen.values if scores is None else scores.detach().gather(1, chosen.indices)
+        is_many = self.dense and 3 * size > count
+        values: Tensor = _Dots.apply(self.queries, self.keys, chosen.indices, computed, is_many)
         return chosen.without_absent(values)
 
 
@@ -348,8 +352,10 @@ def checked(part: object, chosen: Any, shape: tuple[int, int]) -> Chosen:
         _check_rows(f"{name}: {field}", getattr(chosen, field), "[{}, K]", *shape)
     expected = shape if chosen.indices is None else chosen.indices.shape
     for field in ("absent", "values"):
-        if (given := getattr(chosen, field)) is not None and getattr(given, "shape", None) != expected:
-            raise reject(f"{name}: {field}", getattr(given, "shape", given), f"a tensor of shape {list(expected)}")
+        value = getattr(chosen, field)
+        shape_of_value = getattr(value, "shape", value)
+        if value is not None and shape_of_value != expected:
+            raise reject(f"{name}: {field}", shape_of_value, f"a tensor of shape {list(expected)}")
     return chosen
 
 

@@ -104,17 +104,26 @@ def _installed(need: Requirement) -> bool:
 
 
 def _folder(out_dir: Path) -> tuple[str, str]:
-    above = next(path for path in (out_dir.resolve(), *out_dir.resolve().parents) if path.exists())
+    """Where results go, whether they can be written there, and how much space is left."""
+    folder = out_dir.resolve()
+    above = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(above).free / 2**30
-    can = "can be written" if os.access(above, os.W_OK) else f"cannot be written: no permission for {above}"
-    return "results", f"{out_dir.resolve()}, {can}, {free:.1f} GiB free"
+    permission = "can be written"
+    if not os.access(above, os.W_OK):
+        permission = f"cannot be written: no permission for {above}"
+    return "results", f"{folder}, {permission}, {free:.1f} GiB free"
 
 
 def _data_root(root: str | Path | None) -> tuple[str, str]:
+    """Where data sets are looked for, who said so, and what lies there."""
     folder = data.data_root(root)
-    origin = "given" if root is not None else "CONTRASTLAB_DATA" if os.environ.get("CONTRASTLAB_DATA") else "default"
-    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return "data root", f"{folder} ({origin}), {', '.join(there) or 'empty or not there'}"
+    origin = "default"
+    if root is not None:
+        origin = "given"
+    elif os.environ.get("CONTRASTLAB_DATA"):
+        origin = "CONTRASTLAB_DATA"
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return "data root", f"{folder} ({origin}), {', '.join(names) or 'empty or not there'}"
 
 
 def _data_sets(root: str | Path | None) -> Iterator[tuple[str, str]]:

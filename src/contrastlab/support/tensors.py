@@ -71,10 +71,10 @@ def check_rows(name: str, value: object) -> None:
 
 def check_same(what: str, **values: Tensor | None) -> None:
     """Reject tensors that differ in ``what``, ``"device"`` or ``"dtype"``; ``None`` is left out."""
-    found = {name: getattr(value, what) for name, value in values.items() if value is not None}
-    if len(set(found.values())) > 1:
-        given = ", ".join(str(each) for each in found.values())
-        raise reject(", ".join(found), given, f"tensors of one {what}")
+    properties = {name: getattr(value, what) for name, value in values.items() if value is not None}
+    if len(set(properties.values())) > 1:
+        listed = ", ".join(str(each) for each in properties.values())
+        raise reject(", ".join(properties), listed, f"tensors of one {what}")
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:

@@ -49,14 +49,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], wide: int | No
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False)
+    grid = Table(box=None, pad_edge=False)
     for head in heads:
-        made.add_column(Text(head), overflow="fold")
+        grid.add_column(Text(head), overflow="fold")
     for row in rows:
-        made.add_row(*(Text(escape.line(cell)) for cell in row))
+        grid.add_row(*(Text(escape.line(cell)) for cell in row))
     console = Console(file=io.StringIO(), width=wide or 100_000, color_system=None, force_jupyter=False)
     with console.capture() as captured:
-        console.print(made)
+        console.print(grid)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
@@ -78,9 +78,12 @@ def show(args: Namespace, records: Sequence[Mapping[Any, Any]], rows: Iterable[M
     """
     if args.form == "json":
         print(json.dumps([_finite(record) for record in records], indent=1, ensure_ascii=False, allow_nan=False))
-    elif args.form == "csv":
+        return
+    if args.form == "csv":
         writer = csv.DictWriter(sys.stdout, list(records[0]) if records else [], lineterminator="\n")
         writer.writeheader()
         writer.writerows(records)
-    elif lines := list(rows):
+        return
+    lines = list(rows)
+    if lines:
         print(table(list(lines[0]), (list(line.values()) for line in lines), width()))

@@ -118,9 +118,9 @@ class Notebook(Study):
 
     def plan(self, number: int | str | None = None) -> TablePlan:
         """One of the tables."""
-        chosen = next(iter(self.plans)) if number is None else str(number)
-        check_name(f"table of the notebook {self.name}", chosen, self.plans)
-        return self.plans[chosen]
+        name = next(iter(self.plans)) if number is None else str(number)
+        check_name(f"table of the notebook {self.name}", name, self.plans)
+        return self.plans[name]
 
     @property
     def claim(self) -> ShownClaims:
@@ -142,9 +142,10 @@ class Notebook(Study):
         if not rows:
             return self._read(self.folders, plan, self.dataset, self.profile)
         arguments = {key: self.parameters[key] for key in ("columns", "profile", "settings", "seeds", "jobs")}
-        made = table(plan.paper, plan.table, self.dataset, **{"rows": rows, **arguments, **self.execution, **changes})
-        self.shown.append(made)
-        return made
+        options = {"rows": rows, **arguments, **self.execution, **changes}
+        report = table(plan.paper, plan.table, self.dataset, **options)
+        self.shown.append(report)
+        return report
 
     def stored(self, dataset: str, profile: str, number: int | str | None = None) -> Made:
         """A table from results that are kept with the project: its columns with a number, or the first without any."""
@@ -185,13 +186,14 @@ def _names(rows: Any) -> list[str]:
 def write(target: str, to: Path | None = None) -> Path:
     """Write the notebook of a table (``ring/table1``) or one by name, without outputs, to a new file or a folder."""
     of_tables = {entry.name: Path(entry.notebook).stem for entry in catalogue() if entry.notebook}
-    known = of_tables | {name: name for name in shipped.notebooks()}
-    check_name("table with a notebook", target, known)
-    to = Path() if to is None else to
-    path = to / f"{known[target]}.ipynb" if to.is_dir() else to
+    notebooks = of_tables | {name: name for name in shipped.notebooks()}
+    check_name("table with a notebook", target, notebooks)
+    path = Path() if to is None else to
+    if path.is_dir():
+        path = path / f"{notebooks[target]}.ipynb"
     check(path.suffix == ".ipynb", "to", str(to), "a file that ends in .ipynb, or a folder that is there")
     check(not path.exists(), "to", str(path), "a file that is not there yet; nothing was overwritten")
-    document = shipped.notebook(known[target])
+    document = shipped.notebook(notebooks[target])
     return files.write_whole(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -204,8 +206,8 @@ def study(
 ) -> Study:
     """Check the parameters of a notebook that shows no table of encoders, and resolve them; see :func:`open`."""
     resolved = _resolved(name, namespace, profiles, also)
-    given = resolved["parameters"]["settings"]
-    check(not given, "settings", given, f"none in {name}, which runs no table")
+    changes = resolved["parameters"]["settings"]
+    check(not changes, "settings", changes, f"none in {name}, which runs no table")
     return Study(**resolved)
 
 
@@ -259,9 +261,9 @@ def _resolved(name: str, namespace: Mapping[str, Any], profiles: Sequence[str], 
 
 def check_parameters(namespace: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:
     """The parameters in a namespace; a mistyped one, which papermill lets pass, is refused: ``-p datset cifar10``."""
-    known = (*PARAMETERS, *also)
+    names = (*PARAMETERS, *also)
     for name, value in namespace.items():
-        plain = value is None or isinstance(value, bool | int | float | str | list | tuple)
-        if plain and not name.startswith("_") and name not in ("In", *known):
-            raise unknown("notebook parameter", name, known)
-    return {name: namespace.get(name, PARAMETERS.get(name)) for name in known}
+        is_plain = value is None or isinstance(value, bool | int | float | str | list | tuple)
+        if is_plain and not name.startswith("_") and name not in ("In", *names):
+            raise unknown("notebook parameter", name, names)
+    return {name: namespace.get(name, PARAMETERS.get(name)) for name in names}

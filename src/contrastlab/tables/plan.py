@@ -256,11 +256,14 @@ class TablePlan(Table):
 
     def label(self, method: str) -> str:
         """The row's name as printed, else as its recipe has it; its full name where another row is labelled so."""
-        printed = self.rows.get(full := self.resolve(method), REFERENCES.get(full, ""))
+        full_name = self.resolve(method)
+        printed = self.rows.get(full_name, REFERENCES.get(full_name, ""))
         if printed and " / " not in printed:
             return printed
-        label = recipes.facts(full).label
-        return full if not printed and label in self.rows.values() else label
+        label = recipes.facts(full_name).label
+        if not printed and label in self.rows.values():
+            return full_name
+        return label
 
     def settings(self, dataset: str, method: str, profile: str = PAPER, column: Column | None = None) -> Settings:
         """The protocol of one cell; ``dataset`` may have no published column; ``column``'s settings win over profiles'.
@@ -296,11 +299,14 @@ class TablePlan(Table):
 
     def search(self, dataset: str, method: str, profile: str) -> str:
         """The recorded search that chose a row's settings, if any: the data set's, the table's or the profile's."""
-        chosen = self.profile.get(profile, NOTHING)
-        here = chosen.dataset.get(dataset, NOTHING)
-        own = here.method.get(self.resolve(method), NOTHING).search or here.search or chosen.search
-        if own or profile not in shared_profiles() or recipes.modality(dataset) != "image":
-            return "" if own == UNSEARCHED else own
+        of_table = self.profile.get(profile, NOTHING)
+        of_dataset = of_table.dataset.get(dataset, NOTHING)
+        of_method = of_dataset.method.get(self.resolve(method), NOTHING)
+        search = of_method.search or of_dataset.search or of_table.search
+        if search == UNSEARCHED:
+            return ""
+        if search or profile not in shared_profiles() or recipes.modality(dataset) != "image":
+            return search
         return shared_profiles()[profile].chosen_by(recipes.facts(self.resolve(method)))
 
     def check_dataset(self, dataset: str) -> None:
@@ -386,8 +392,8 @@ def _with_protocol(paper: str, table: str, raw: dict[str, Any]) -> dict[str, Any
     other = raw.pop("protocol_of", None)
     if other is None:
         return raw
-    known = [number for name, number in plans() if name == paper and number != table]
-    errors.check_name(f"protocol_of: table of {paper} with a protocol", other, known)
+    other_tables = [number for name, number in plans() if name == paper and number != table]
+    errors.check_name(f"protocol_of: table of {paper} with a protocol", other, other_tables)
     source = discovery.read_toml(paper, discovery.tables("toml")[paper, other])
     if "protocol_of" in source:
         raise errors.reject("protocol_of", other, "a table that has a protocol of its own")

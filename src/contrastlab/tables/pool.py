@@ -219,7 +219,8 @@ def _begin(lines: Any, numbers: Any, execution: Execution, devices: Sequence[str
         os.environ[VISIBLE] = devices[number % len(devices)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one decides
     _STATE.update(lines=lines, number=number, execution=execution, stopping=stopping)
-    if (parent := multiprocessing.parent_process()) is not None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
         end_after(parent.join, LAST_STEP_S)
 
 
@@ -259,7 +260,10 @@ def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable
 
     def read() -> None:
         try:
-            while (item := lines.get()) is not None:
+            while True:
+                item = lines.get()
+                if item is None:
+                    return
                 number, line = item
                 if terminal and _moves_on(line):
                     bars[number].set_description_str(line)

@@ -31,12 +31,13 @@ _KEEPS = not _loaded()
 
 
 def _ask(question: str, answer: Callable[[], _T]) -> _T:
-    known: _T | None = None if _loaded() else _ANSWERS.get(question)
-    if known is None:
-        known = answer()
-        if _KEEPS:
-            _ANSWERS.put(question, known)
-    return known
+    stored: _T | None = None if _loaded() else _ANSWERS.get(question)
+    if stored is not None:
+        return stored
+    fresh = answer()
+    if _KEEPS:
+        _ANSWERS.put(question, fresh)
+    return fresh
 
 
 def keep() -> None:

@@ -47,14 +47,21 @@ def table(
     row is ``Unavailable`` are of this column.
     """
     plan.settings(dataset, RANDOM, profile)  # checks both names
-    chosen = plan.select(dataset, "all" if column is None else [column])
-    name, asked = next(iter(chosen.items()))
-    printed = "" if asked.stands_for else name  # a paper's numbers are of its own data
-    given = list(results)
-    missing = {plan.resolve(each.method): each.reason for each in given if isinstance(each, Unavailable)}
-    rows, cells = make(plan, printed, asked, [r for r in given if isinstance(r, Result)], profile, missing)
+    selected = plan.select(dataset, "all" if column is None else [column])
+    name, of_report = next(iter(selected.items()))
+    printed = "" if of_report.stands_for else name  # a paper's numbers are of its own data
+    stored: list[Result] = []
+    missing: dict[str, str] = {}
+    for each in results:
+        if isinstance(each, Unavailable):
+            missing[plan.resolve(each.method)] = each.reason
+        else:
+            stored.append(each)
+    rows, cells = make(plan, printed, of_report, stored, profile, missing)
     data_notes = {cell.data_note for cell in cells if cell.data_note}
-    return Report(plan, name, asked, profile, tuple(rows), "; ".join(sorted(data_notes)), shared_note(plan, printed))
+    return Report(
+        plan, name, of_report, profile, tuple(rows), "; ".join(sorted(data_notes)), shared_note(plan, printed)
+    )
 
 
 def columns(plan: TablePlan, results: Iterable[Result], dataset: str, profile: str) -> tuple[Report, ...]:

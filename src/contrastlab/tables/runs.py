@@ -54,8 +54,8 @@ class Run:
     root: Path | str = Path("runs")
 
     def __post_init__(self) -> None:
-        given = type(self.data).__name__
-        check(isinstance(self.data, Splits), "data", given, "what contrastlab.data.load gives, as of folder:<path>")
+        kind = type(self.data).__name__
+        check(isinstance(self.data, Splits), "data", kind, "what contrastlab.data.load gives, as of folder:<path>")
 
     @property
     def trained(self) -> bool:

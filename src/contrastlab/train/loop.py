@@ -416,16 +416,18 @@ class _Loop:
         encoders = self.learner.network.encoders
         encode = partial(representations.encode, encoders, self.recipe.views, self.augmentation, device=self.device)
         labels = self.data.labels[order.to(self.device)]
-        known = labels >= 0
-        if not bool(known.any()):
+        has_label = labels >= 0
+        if not bool(has_label.any()):
             return math.nan, math.nan, math.nan
         if self.learner.keys.row_per_item:
             streams = [self.learner.keys.rows(i) for i in range(len(encoders))]
-            rows = nn.functional.normalize(torch.cat(streams, 1), dim=1)[known]
+            rows = nn.functional.normalize(torch.cat(streams, 1), dim=1)[has_label]
         else:
-            rows, _ = encode(images, indices=order[known.cpu()])
+            rows, _ = encode(images, indices=order[has_label.cpu()])
         test, truth = encode(test_images, indices=subset_order(test_images.labels, self.settings.test_images, seed=0))
-        right = 100 * float(representations.nearest_neighbour(rows, labels[known], test, truth).double().mean())
-        closest = own_class_share(rows, labels[known], percent=1)
-        close = own_class_share(rows, labels[known], percent=10)
-        return right, closest, close
+        labels = labels[has_label]
+        is_right = representations.nearest_neighbour(rows, labels, test, truth)
+        accuracy = 100 * float(is_right.double().mean())
+        closest = own_class_share(rows, labels, percent=1)
+        close = own_class_share(rows, labels, percent=10)
+        return accuracy, closest, close

@@ -120,8 +120,10 @@ class Split(Views):
 
         The augmentation's mean and std are not used.
         """
-        made = random_views(batch, augmentation, rng, self.count)
-        return tuple(part for view in made for part in self.parts(view))
+        parts: list[Tensor] = []
+        for view in random_views(batch, augmentation, rng, self.count):
+            parts += self.parts(view)
+        return tuple(parts)
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
         return self.parts(augmentation.plain(batch))
@@ -173,8 +175,9 @@ class Offset(Views):
         room = room.to(images.device)
         draws = torch.rand(len(images), 2, generator=rng, device=images.device)
         corner = torch.minimum((draws * room).long(), room - 1)
-        made = (patches(images, (corner + shift)[:, None], size)[:, 0] for shift in (0, self.distance))
-        return tuple(augmentation.normalise(patch.float() / 255) for patch in made)
+        first = patches(images, corner[:, None], size)[:, 0]
+        second = patches(images, (corner + self.distance)[:, None], size)[:, 0]
+        return tuple(augmentation.normalise(patch.float() / 255) for patch in (first, second))
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
         return self.single().plain(batch, augmentation)
@@ -246,15 +249,21 @@ class Jigsaw(Views):
         """
         if not hasattr(augmentation, "puzzle"):
             raise errors.NotApplicableError("Jigsaw cuts images into patches; these items are none")
-        cropped = isinstance(batch, Tensor) and batch.dim() == 5
-        whole, picture = (batch[:, :-1], batch[:, -1]) if cropped else (batch, batch)
+        is_cropped = isinstance(batch, Tensor) and batch.dim() == 5
+        for_views, for_puzzle = batch, batch
+        if is_cropped:
+            for_views, for_puzzle = batch[:, :-1], batch[:, -1]
         base = self._base
-        views = base.make(whole, augmentation, rng)
+        views = base.make(for_views, augmentation, rng)
         cell, patch = cell_and_patch(augmentation.size)  # type: ignore[attr-defined]
-        cuts = cut(augmentation.puzzle(GRID * cell, whole=cropped).random(picture, rng), cell, patch, rng)
-        flat = cuts.flatten(0, 1)
-        parts = (augmentation.normalise(flat),) if isinstance(base, Augmented) else base.parts(flat)
-        return (*views, *(part.unflatten(0, (len(cuts), self.pieces)) for part in parts))
+        puzzle = augmentation.puzzle(GRID * cell, whole=is_cropped).random(for_puzzle, rng)
+        pieces = cut(puzzle, cell, patch, rng)
+        one_by_one = pieces.flatten(0, 1)
+        if isinstance(base, Augmented):
+            of_streams: tuple[Tensor, ...] = (augmentation.normalise(one_by_one),)
+        else:
+            of_streams = base.parts(one_by_one)
+        return (*views, *(stream.unflatten(0, (len(pieces), self.pieces)) for stream in of_streams))
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
         return self._base.plain(batch, augmentation)
@@ -266,7 +275,8 @@ class Jigsaw(Views):
 
 def cell_and_patch(size: int) -> tuple[int, int]:
     """Sides in pixels of a cell of the puzzle and of the patch that is cut from it, for views of ``size`` pixels."""
-    cell, patch = round(85 * size / 224), round(64 * size / 224)
+    cell = round(85 * size / 224)
+    patch = round(64 * size / 224)
     errors.check(patch >= 2, "size", size, "at least 6 pixels, so that a patch has two")
     return cell, patch
 
@@ -279,11 +289,13 @@ def cut(pictures: Tensor, cell: int, patch: int, rng: torch.Generator | None = N
     count, device = len(pictures), pictures.device
     room = cell - patch + 1
     # a draw each for the place within the cell, then one whose ranks are the order
-    place = (torch.rand(count, GRID * GRID, 2, generator=rng, device=device) * room).long().clamp_(max=room - 1)
+    draws = torch.rand(count, GRID * GRID, 2, generator=rng, device=device)
+    place = (draws * room).long().clamp_(max=room - 1)
     order = torch.rand(count, GRID * GRID, generator=rng, device=device).argsort(1)
     edge = torch.arange(GRID, device=device) * cell
-    corner = torch.cartesian_prod(edge, edge)
-    return patches(pictures, (corner + place).gather(1, order[..., None].expand(-1, -1, 2)), patch)
+    corner = torch.cartesian_prod(edge, edge) + place
+    in_order = corner.gather(1, order[..., None].expand(-1, -1, 2))
+    return patches(pictures, in_order, patch)
 
 
 def patches(images: Tensor, corner: Tensor, size: int) -> Tensor:
