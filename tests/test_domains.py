@@ -52,6 +52,7 @@ NEEDS_IT = {
     "detection": [("data", "lvis"), ("task", "detection")],
     "text": [("data", "grammar"), ("data", "wikipedia"), ("task", "retrieval"), ("method", "clip/clip")],
     "speech": [("data", "voices"), ("data", "audiomnist")],
+    "arrays": [("data", "arrays:pictures")],
 }
 """Names of a domain's data, tasks and methods, which must be refused with a word on the folder."""
 

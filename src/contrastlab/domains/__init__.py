@@ -20,6 +20,7 @@ PACKAGES: Mapping[str, str] = {
     "detection": "contrastlab.domains.detection",
     "text": "contrastlab.domains.text",
     "speech": "contrastlab.domains.speech",
+    "arrays": "contrastlab.domains.arrays",
 }
 """Name of a domain to the module that has its row."""
 
