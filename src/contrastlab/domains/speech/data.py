@@ -103,7 +103,8 @@ def _decoded(content: bytes, where: str) -> _Sound:
         limits.check_count(header.frames * header.channels, limits.MAX_SAMPLES, "samples", where)
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
     except RuntimeError as error:
-        raise CorruptFileError(f"{where} cannot be read as sound: {error}") from error
+        reason = str(error).rpartition(">: ")[2]  # without the name that Python gives a file in memory
+        raise CorruptFileError(f"{where} cannot be read as sound: {reason}") from error
     if not np.isfinite(samples).all():
         raise CorruptFileError(f"{where} has samples that are no finite numbers")
     return _Sound(int(rate), samples.mean(1))
