@@ -54,7 +54,7 @@ pd.options.display.float_format = "{:.3g}".format
 # of the test images says when to stop, the other half is plotted.
 
 # %% tags=["nbval-ignore-output"]
-DIM, PAIRS, EPOCHS = {"smoke": (8, 4, 30), "laptop": (16, 8, 60)}.get(profile, (16, 16, 100))
+DIM, PAIRS, EPOCHS = {"smoke": (6, 2, 12), "laptop": (16, 8, 60)}.get(profile, (16, 16, 100))
 splits = data.load(dataset, nb.data_root)
 halves = torch.randperm(len(splits.test), generator=torch.Generator().manual_seed(0))[:4000].chunk(2)
 pairs = {}
@@ -82,7 +82,8 @@ pd.DataFrame({name: [len(x) for x, _ in parts] for name, parts in pairs.items()}
 
 # %% tags=["nbval-ignore-output"]
 KINDS = ("kernel", "two widths", "clusters")
-made = {kind: [study.control(kind, count, DIM, s) for s, count in enumerate((8000, 2000, 4000))] for kind in KINDS}
+COUNTS = (4000, 1000, 2000) if profile == "smoke" else (8000, 2000, 4000)
+made = {kind: [study.control(kind, count, DIM, s) for s, count in enumerate(COUNTS)] for kind in KINDS}
 exact = {kind: study.averages(*made[kind][2]) for kind in KINDS}
 plotted = {(kind, "control"): made[kind][2][0] for kind in KINDS}
 log_p = {(k, "control"): study.estimate([x for x, _ in made[k]], epochs=EPOCHS, seed=seed) for k in KINDS}

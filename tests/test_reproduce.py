@@ -365,7 +365,7 @@ def test_two_tables_side_by_side_share_their_runs(few, tmp_path) -> None:
     for child in children:
         os.waitpid(child, 0)
     said = [(tmp_path / f"said{number}").read_text() for number in range(2)]
-    assert sum(text.count("epoch 5/5") for text in said) == 2, said  # each run is trained by one of the two
+    assert sum(text.count("epoch 2/2") for text in said) == 2, said  # each run is trained by one of the two
     one, two = (
         [(r.method, r.metrics, r.correct) for r in results.find(tmp_path / each)] for each in ("alone", "shared")
     )
@@ -382,7 +382,7 @@ def test_processes_compute_what_one_computes_and_two_tables_share_their_runs(tmp
     pair = [start(out, "--rows", "ir,moco", "--jobs", "2") for _ in range(2)]
     said = [process.communicate(timeout=300)[0] for process in pair]
     assert [process.returncode for process in pair] == [0, 0], said
-    trained = [line for text in said for line in text.splitlines() if "epoch 5/5" in line]
+    trained = [line for text in said for line in text.splitlines() if "epoch 2/2" in line]
     assert len(trained) == 3  # IR, MoCo and the supervised reference: each by one of the two
     one, two = ({(r.method, r.task): r for r in results.find(root)} for root in (alone, out))
     assert one.keys() == two.keys()
@@ -396,7 +396,8 @@ def test_processes_compute_what_one_computes_and_two_tables_share_their_runs(tmp
     signal.SIGINT, *(pytest.param(sign, marks=pytest.mark.nightly) for sign in (signal.SIGTERM, signal.SIGKILL)),
 ])  # fmt: skip
 def test_a_table_that_is_asked_to_stop_leaves_checkpoints_and_no_process(sign, tmp_path) -> None:
-    process = start(tmp_path / "out", "--rows", "moco,mocoring", "--jobs", "2", "--no-references")
+    longer = ("--set", "epochs=5", "--set", "train_images=1000")
+    process = start(tmp_path / "out", "--rows", "moco,mocoring", "--jobs", "2", "--no-references", *longer)
     assert process.stdout is not None
     lines = []
     for line in process.stdout:

@@ -187,9 +187,6 @@ def protocol(dataset: str, profile: str) -> Settings:
     settings = papers.plan("ring", "5d").settings(dataset, "ring/simclr", profile)
     if profile == "smoke":
         return settings.override(
-            train_images=1000,
-            test_images=1000,
-            epochs=3,
             batch_size=64,
             knn_every=0,
             overrides={"keys.size": 512, "keys.momentum": 0.99, "keys.shuffle_groups": 2, "negatives.k": 127},
