@@ -2,7 +2,9 @@
 
 import math
 import weakref
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from torments import processes
 
 from contrastlab import keys, methods
 from contrastlab.encoders import Encoder
+from contrastlab.methods import Recipe
 from contrastlab.support import host
 from contrastlab.support.errors import ArgumentError
 from contrastlab.train import Speed, checkpoint, pretrain
@@ -30,7 +33,18 @@ IN_BATCH = {
 }
 
 
-@pytest.mark.parametrize("name", [*IN_BATCH, *RECIPES])
+def one_of_each_kind(recipes: Mapping[str, Recipe]) -> list[Any]:
+    """Names of recipes; one with the keys and the kinds of parts of another one before it is nightly."""
+    kinds: set[tuple[object, ...]] = set()
+    names: list[Any] = []
+    for name, recipe in recipes.items():
+        kind = repr(recipe.keys), *map(type, recipe.choices().values())
+        names.append(pytest.param(name, marks=pytest.mark.nightly) if kind in kinds else name)
+        kinds.add(kind)
+    return names
+
+
+@pytest.mark.parametrize("name", one_of_each_kind(IN_BATCH | RECIPES))
 def test_chunks_give_the_loss_the_gradient_and_the_keys_of_the_whole_batch(name: str) -> None:
     recipe = (IN_BATCH | RECIPES)[name]
     expected = processes.train(recipe, 0, 1)[0]  # later steps begin elsewhere, by rounding: tests/test_distributed.py
