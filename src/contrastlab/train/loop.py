@@ -118,10 +118,11 @@ def pretrain(
     fabric.launch()
     log = log or _print_once
     _check_batch(settings)
+    kind = modality(images)  # refuses what is no set of items
     order = subset_order(images.labels, settings.train_images, seed=0)
     _check_images(recipe, settings, images.labels[order])
     with fixed(seed):
-        encoders = modality(images).encoders(recipe.views, images, settings)
+        encoders = kind.encoders(recipe.views, images, settings)
     if start is not None:
         encoders.load_state_dict(start.state_dict())
     elif settings.weights is not None:
