@@ -35,7 +35,7 @@ def test_the_bound_is_that_of_the_second_half_at_the_best_scale_of_the_first() -
         losses = []
         for i in rows:
             scores = {j: scale * float(first[i].double() @ second[j].double()) for j in rows}
-            losses.append(math.log(sum(map(math.exp, scores.values()))) - scores[i])
+            losses.append(math.log(sum(math.exp(score - scores[i]) for score in scores.values())))
         return math.log(6) - sum(losses) / 6
 
     best = max(later.SCALES, key=lambda scale: nats(scale, range(6)))
