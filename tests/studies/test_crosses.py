@@ -11,6 +11,7 @@ from contrastbook.studies import crosses
 from contrastbook.studies.crosses import CHOICES, CROSSES, floor, grid, protocol, recipe_of
 from contrastlab import methods, papers
 from contrastlab.support.errors import NotApplicableError
+from contrastlab.train import pretrain
 from made_runs import quiet
 
 
@@ -80,7 +81,7 @@ def test_what_is_in_the_grid_trains(pictures, tiny) -> None:
         "negatives.clusters": 4, "positives.clusters": 4, "positives.runs": 2, "negatives.runs": 2,
     }  # fmt: skip
     for recipe in cells[cells["exists"]].groupby(["keys", "objective"])["recipe"].last():
-        done = crosses.pretrain(recipe.override(changes), tiny.override(epochs=1), pictures(48), log=quiet)
+        done = pretrain(recipe.override(changes), tiny.override(epochs=1), pictures(48), log=quiet)
         assert math.isfinite(done.history[-1]["loss"]), recipe
 
 

@@ -17,20 +17,18 @@ from typing import Any
 import pandas as pd
 import torch
 
-from contrastbook.studies import Row, Study, measure
+from contrastbook.studies import Row, Study, measure, probing
 from contrastlab import data, methods, papers, tasks
 from contrastlab.keys import Bank, InBatch, Queue
 from contrastlab.methods import Recipe, get
 from contrastlab.negatives import Ball, Cave, Every, Ring, Uniform
 from contrastlab.objectives import FMICL, AlignUniform, BinaryNCE, InfoNCE, LocalAggregation, Spectral
-from contrastlab.pictures.augmentations import augmentation
 from contrastlab.pictures.items import fingerprint
 from contrastlab.positives import Joint, Many, Neighbours, One, SameCluster
 from contrastlab.scores.schedules import Linear
 from contrastlab.settings import Settings
 from contrastlab.support.errors import NotApplicableError, unknown
-from contrastlab.support.seeds import derive
-from contrastlab.train import cpu_fabric, pretrain
+from contrastlab.train import cpu_fabric
 from contrastlab.train.loop import Log
 from contrastlab.views import Augmented, Split
 
@@ -209,9 +207,7 @@ def run(
     recipe = recipe_of(name).override(settings.overrides)
     splits = data.load(dataset, data_root)
     recipe.views.channels(splits.pretrain.channels)
-    trained = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(), log=log)
-    view = augmentation(settings.augmentation, settings.image_size)
-    setting = tasks.Setting(recipe.views, view, splits, seed=derive(seed, "probe") % 2**31)
+    trained, setting = probing.train(recipe, settings, splits, seed, cpu_fabric(), log)
     linear = tasks.Linear.of(settings).score(trained.encoders, setting)["linear"]
     neighbours = tasks.Neighbours.of(settings).score(trained.encoders, setting)["knn200"]
     row: Row = {
@@ -232,12 +228,11 @@ def study(
     profile: str,
     seed: int,
     *,
-    out_dir: Path | str,
-    read_also: Sequence[Path | str] = (),
     data_root: str | Path | None = None,
     log: Log = lambda line: None,
+    **where: Any,
 ) -> Study:
-    """:func:`run`, stored: one file for each name and seed."""
+    """:func:`run`, stored: one file for each name and seed; ``where``: of :func:`contrastbook.studies.measure`."""
     settings = protocol(dataset, profile)
     config = {
         "dataset": dataset,
@@ -248,7 +243,7 @@ def study(
     }
     torch.set_num_threads(1)
     rows = partial(run, name, dataset, profile, seed, data_root=data_root, log=log)
-    return measure("crosses", profile, config, rows, out_dir=out_dir, read_also=read_also)
+    return measure("crosses", profile, config, rows, **where)
 
 
 def objections(grid: pd.DataFrame) -> pd.DataFrame:

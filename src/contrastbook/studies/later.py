@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from contrastbook import studies
 from contrastbook.evidence import searches
-from contrastbook.studies import Row, Study
+from contrastbook.studies import Row, Study, probing
 from contrastlab import data, methods, tasks
 from contrastlab.data import Splits
 from contrastlab.information import bounds
@@ -28,7 +28,7 @@ from contrastlab.settings import Settings
 from contrastlab.support import shipped
 from contrastlab.support.errors import MissingDataError
 from contrastlab.support.seeds import derive
-from contrastlab.train import cpu_fabric, pretrain
+from contrastlab.train import cpu_fabric
 from contrastlab.train.loop import Log
 from contrastlab.train.spread import spread
 from contrastlab.views import Augmented
@@ -84,12 +84,11 @@ def study(
     profile: str,
     seed: int,
     *,
-    out_dir: Path | str,
-    read_also: Sequence[Path | str] = (),
     data_root: str | Path | None = None,
     log: Log = lambda line: None,
+    **where: Any,
 ) -> Study:
-    """One method with one seed, measured or read: a file for each."""
+    """One method with one seed, measured or read, in a file of its own; ``where``: of :func:`studies.measure`."""
     settings = settings_of(method, profile)
     splits = data.load(dataset, data_root)
     config = {
@@ -105,15 +104,12 @@ def study(
     }
     torch.set_num_threads(1)
     rows = partial(_rows, method, settings, splits, seed, log)
-    return studies.measure(NAME, profile, config, rows, out_dir=out_dir, read_also=read_also)
+    return studies.measure(NAME, profile, config, rows, **where)
 
 
 def _rows(method: str, settings: Settings, splits: Splits, seed: int, log: Log) -> list[Row]:
     recipe = methods.get(method).override(settings.overrides)
-    trained = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(settings.precision), log=log)
-    view = augmentation(settings.augmentation, settings.image_size)
-    probe_seed = derive(seed, "probe") % 2**31
-    setting = tasks.Setting(recipe.views, view, splits, seed=probe_seed)
+    trained, setting = probing.train(recipe, settings, splits, seed, cpu_fabric(settings.precision), log)
     accuracy = tasks.Linear.of(settings).score(trained.encoders, setting)["linear"]
     first, second = two_views(trained.encoders, splits, settings)
     row: Row = {"method": method, "seed": seed, "linear": accuracy.value, "test_images": accuracy.items}
