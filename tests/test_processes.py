@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,37 @@ from contrastlab.domains.scenes.views import Channels
 from contrastlab.pictures import representations
 from contrastlab.scores import clusters, ranks
 from contrastlab.settings import Settings
-from contrastlab.support.errors import ArgumentError, DeviceError
+from contrastlab.support import collectives
+from contrastlab.support.errors import ArgumentError, DeviceError, NotApplicableError
 from contrastlab.tables import execution, results
 from contrastlab.tables import pool as jobs
 from contrastlab.train import checkpoint, loop, pretrain, saver, signals
 from made_runs import generator, quiet
 
+WITHIN_S = 120
+"""Seconds within which a process that is to sleep does so, on the busiest machine."""
+
 FEW = {"negatives.k": 5, "keys.size": 21, "negatives.clusters": 3, "negatives.runs": 1}
+
+
+class Sleep:
+    """``time`` of a process whose sleep between looks leaves a mark, for the other process to see."""
+
+    def __init__(self, folder: Path) -> None:
+        self.marks = folder / "marks"
+        self.marks.touch()
+
+    def sleep(self, seconds: float) -> None:
+        with self.marks.open("a") as file:
+            file.write(".")
+        time.sleep(seconds)
+
+    def seen(self) -> None:
+        """Return when the other process sleeps, which it does not within a collective."""
+        before, since = self.marks.stat().st_size, time.monotonic()
+        while self.marks.stat().st_size == before:
+            assert time.monotonic() < since + WITHIN_S, "the other process does not sleep"
+            time.sleep(0.02)
 
 
 def plateau(fabric: Fabric, folder: Path) -> dict[str, Any]:
@@ -44,8 +69,14 @@ def plateau(fabric: Fabric, folder: Path) -> dict[str, Any]:
     )  # fmt: skip
     looked: list[int] = []
     measure = representations.nearest_neighbour
+
+    def watched(*given: Any) -> Any:
+        looked.append(1)
+        Sleep(folder).seen()
+        return measure(*given)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(representations, "nearest_neighbour", lambda *given: looked.append(1) or measure(*given))
+        patch.setattr(representations, "nearest_neighbour", watched)
         made = pretrain(methods.get("vince/ball").override(FEW), how, few.pretrain, few.test, fabric=fabric, log=quiet)
     weights = torch.cat([p.detach().flatten() for p in made.encoders.parameters()])
     curve = {name: [row[name] for row in made.history] for name in ("nn1", "lr")}
@@ -91,13 +122,51 @@ def stopped(fabric: Fabric, folder: Path) -> dict[str, Any]:
     return {"seen": seen, "words": ""}
 
 
-WORK = {"plateau": plateau, "predicted": predicted, "stopped": stopped}
+def scored(fabric: Fabric, folder: Path) -> dict[str, Any]:
+    """A job whose run another program computes first, and whose task the first process is asked."""
+    asked: list[str] = []
+    lock = checkpoint.Artefact.lock
+
+    def locked(self: checkpoint.Artefact, *, wait: bool = True) -> Any:
+        if not wait:
+            return None
+        asked.append("lock")
+        Sleep(folder).seen()
+        return lock(self)
+
+    def score(*given: Any) -> Any:
+        asked.append("score")
+        Sleep(folder).seen()
+        raise NotApplicableError("it cannot be asked")
+
+    job = tables.Job(methods.get("ours/random"), small()[0], "digits", metric="nn1")
+    where = tables.Execution(out_dir=folder / "out", read_also=(), accelerator="cpu", devices=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint.Artefact, "lock", locked)
+        patch.setattr(tasks.Task, "score", score)
+        answer = tables.run(job, where, log=quiet)
+    return {"asked": asked, "reason": answer.reason}
+
+
+def failed(fabric: Fabric, folder: Path) -> str:
+    """What a process is told of what the first one does alone, where that fails."""
+    try:
+        collectives.by_first(lambda: 1 // 0)
+    except (ZeroDivisionError, DeviceError) as error:
+        fabric.barrier()  # the first one stays until the other has looked
+        return str(error)
+    return "nothing"
+
+
+WORK = {"plateau": plateau, "predicted": predicted, "stopped": stopped, "scored": scored, "failed": failed}
 
 
 def process(rank: int, port: int, folder: str) -> None:
     os.environ |= {"LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2", "NODE_RANK": "0"}
     os.environ["MASTER_PORT"] = str(port)
     torch.set_num_threads(1)
+    if rank > 0:
+        collectives.time = Sleep(Path(folder))  # type: ignore[assignment]
     fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
     torch.save({name: work(fabric, Path(folder)) for name, work in WORK.items()}, f"{folder}/rank{rank}.pt")
 
@@ -131,9 +200,22 @@ def test_no_process_ends_before_the_checkpoint_and_one_that_only_some_see_is_ref
     assert all("only some processes see this checkpoint" in each["stopped"]["words"] for each in both)
 
 
+def test_a_process_sleeps_while_the_first_one_scores_alone_or_waits_for_another_program(both) -> None:
+    one, two = (each["scored"] for each in both)
+    assert (one["asked"], two["asked"]) == (["lock", "score"], [])
+    assert one["reason"] == two["reason"] == "it cannot be asked"
+
+
+def test_a_process_is_told_that_the_first_one_has_failed(both) -> None:
+    one, two = (each["failed"] for each in both)
+    assert one == "integer division or modulo by zero"
+    assert two == "the first process, for which this one waits, has failed; it says why"
+
+
 TABLE = """
 import os, shutil, subprocess, sys
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from unittest.mock import patch
 import contrastlab.train.loop as loop
@@ -208,15 +290,14 @@ def test_a_process_that_waits_for_the_first_one_ends_with_it() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(parent, 0)[1]) == 2
 
 
-def test_processes_wait_longer_than_a_task_takes_and_never_on_apple_s_device(monkeypatch) -> None:
+def test_processes_wait_hours_for_each_other_and_never_on_apple_s_device(monkeypatch) -> None:
     made: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Fabric, "launch", lambda fabric: made.append(fabric))
         tables.Execution(accelerator="cpu", devices=2).fabric()
         tables.Execution(accelerator="cpu", devices=1).fabric()
     two, one = made
-    assert two.strategy._timeout == execution.COLLECTIVE_TIMEOUT
-    assert execution.COLLECTIVE_TIMEOUT.days > 1
+    assert timedelta(hours=1) < two.strategy._timeout == execution.COLLECTIVE_TIMEOUT < timedelta(days=1)
     assert not hasattr(one.strategy, "_timeout")
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -5,7 +5,10 @@ Everything is in rank order, so that N processes hold, bit for bit, what one pro
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Callable
+from itertools import count as numbers
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +16,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from contrastlab.support import host
+from contrastlab.support.errors import DeviceError
+
+Value = TypeVar("Value")
+
+LOOK_EVERY_S = 0.2
+"""Seconds that a process sleeps between looks at whether the first one has done what it does alone."""
+
+_TURNS = numbers()  # of by_first, alike in all processes
 
 
 def initialised() -> bool:
@@ -71,6 +82,44 @@ class _Gathered(torch.autograd.Function):
         own = gradient.new_empty(size, *gradient.shape[1:])
         dist.reduce_scatter_tensor(own, gradient.contiguous())
         return own
+
+
+def by_first(compute: Callable[[], Value]) -> Value | None:
+    """What ``compute`` gives in the first process; the others, which call this too, get ``None`` when it has ended.
+
+    They sleep, and look into the store by which the processes found each other. In a collective they would keep their
+    cores and GPUs busy, and give up after its timeout.
+
+    Raises:
+        DeviceError: in the others, where the first process has failed or is gone.
+    """
+    rank, count = world()
+    if count == 1:
+        return compute()
+    store: Any = dist.distributed_c10d._get_default_store()
+    turn = f"contrastlab/by_first/{next(_TURNS)}"
+    if rank > 0:
+        _sleep_until_set(store, turn)
+        return None
+    ended = "failed"
+    try:
+        value = compute()
+        ended = "done"
+    finally:
+        store.set(turn, ended)
+    return value
+
+
+def _sleep_until_set(store: Any, key: str) -> None:
+    """Return when the first process has written that it is done."""
+    try:
+        while not store.check([key]):
+            time.sleep(LOOK_EVERY_S)
+        ended = store.get(key).decode()
+    except RuntimeError as error:  # the first process keeps the store
+        raise DeviceError(f"the first process, for which this one waits, is gone: {error}") from error
+    if ended != "done":
+        raise DeviceError("the first process, for which this one waits, has failed; it says why")
 
 
 def share_columns(columns: Tensor) -> None:

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-COLLECTIVE_TIMEOUT = timedelta(days=30)
-"""How long processes wait for the first one, which scores alone; Fabric's half hour is less than a probe takes."""
+COLLECTIVE_TIMEOUT = timedelta(hours=3)
+"""How long a process waits for another one within a collective, such as for its runs of k-means over a large bank.
+
+What the first process does alone may take longer; the others then sleep, see :func:`collectives.by_first`.
+"""
 
 
 _LAUNCHED = (

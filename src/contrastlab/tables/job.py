@@ -241,24 +241,36 @@ def _compute(job: Job, run: Run, on: Splits, fabric: Fabric, execution: Executio
         trained = run.train(
             fabric, resume=execution.resume, max_minutes=execution.max_minutes, speed=execution.speed, log=log
         )
-        if not fabric.is_global_zero:
-            return None
-        setting = job.setting(run, on, device=fabric.device, log=log)
-        if not execution.resume and setting.folder is not None:
-            shutil.rmtree(setting.folder, ignore_errors=True)
-        with decoders((execution.speed or Speed()).workers * fabric.world_size):  # this process scores for all
+    except NotApplicableError as reason:
+        return Unavailable(job.method, str(reason))
+
+    def score() -> Answer:
+        record = _score(job, run, trained, on, fabric, execution, log)
+        if isinstance(record, Unavailable):
+            return record
+        speed = trained.images / trained.seconds if trained.seconds else None
+        provenance = clock.read(data_fingerprint=data_fingerprint, data_note=on.note, images_per_s=speed)
+        result = _result(job, run, trained, record, execution, provenance)
+        results.save(result, execution.out_dir)
+        log(f"[{job.method} seed {job.seed}] {job.text(result)} in {result.provenance.wall_s:.0f} s")
+        return result
+
+    return collectives.by_first(score)
+
+
+def _score(
+    job: Job, run: Run, trained: Trained, on: Splits, fabric: Fabric, execution: Execution, log: Log
+) -> dict[str, Any] | Unavailable:
+    """What is recorded of the task, asked in this process for all, or why it cannot be asked."""
+    setting = job.setting(run, on, device=fabric.device, log=log)
+    if not execution.resume and setting.folder is not None:
+        shutil.rmtree(setting.folder, ignore_errors=True)
+    try:
+        with decoders((execution.speed or Speed()).workers * fabric.world_size):
             measured = job.task.score(trained.encoders, setting)
     except NotApplicableError as reason:
         return Unavailable(job.method, str(reason))
-    provenance = clock.read(
-        data_fingerprint=data_fingerprint,
-        data_note=on.note,
-        images_per_s=trained.images / trained.seconds if trained.seconds else None,
-    )
-    result = _result(job, run, trained, job.task.record(measured, setting, run.settings), execution, provenance)
-    results.save(result, execution.out_dir)
-    log(f"[{job.method} seed {job.seed}] {job.text(result)} in {result.provenance.wall_s:.0f} s")
-    return result
+    return job.task.record(measured, setting, run.settings)
 
 
 def _result(

@@ -112,7 +112,7 @@ class Run:
             if not wait:
                 raise BusyError
             log(f"[{self.recipe.name} seed {self.seed}] waits for another process that computes this run")
-            lock = self.artefact.lock() if fabric.is_global_zero else None
+            lock = collectives.by_first(self.artefact.lock)
         try:
             yield
         finally:

@@ -403,7 +403,7 @@ class _Loop:
     def _watched(self) -> dict[str, float]:
         # by the first process: each has batch-norm statistics of its own, and the learning rate may depend on it
         with decoders(self.speed.workers * self.course.world):
-            values = self.neighbours() if self.course.rank == 0 else (0.0, 0.0, 0.0)
+            values = collectives.by_first(self.neighbours) or (0.0, 0.0, 0.0)
         seen = collectives.gather(torch.tensor([values], dtype=torch.float64, device=self.device))
         return dict(zip(("nn1", "own_class", "own_class_10"), seen[0].tolist(), strict=True))
 
