@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from contrastbook.evidence import bound, curves
+from contrastbook.evidence import bound, curves, inference
 from contrastlab import papers
 from test_report import PLAN, result
 
@@ -89,7 +89,7 @@ def test_the_correlation_is_spearmans_over_methods_and_the_picture_says_it() -> 
     draw = np.random.default_rng(3)
     x = draw.normal(size=12)
     y = x + draw.normal(size=12)
-    rho, low, high = bound.correlation(made(x.tolist(), y.tolist()))
+    rho, low, high = inference.correlation(x.tolist(), y.tolist())
     assert rho == pytest.approx(stats.spearmanr(x, y).statistic)
     assert low < rho < high
     # the bootstrap, one draw at a time
@@ -97,8 +97,8 @@ def test_the_correlation_is_spearmans_over_methods_and_the_picture_says_it() -> 
     each = [stats.spearmanr(x[i], y[i]).statistic for i in generator.integers(12, size=(2000, 12))[:300]]
     assert low == pytest.approx(np.quantile(each, 0.025), abs=0.12)
     assert high == pytest.approx(np.quantile(each, 0.975), abs=0.08)
-    assert bound.correlation(made([1, 2, 3, 4, 5], [1, 2, 3, 4, 5]))[0] == pytest.approx(1)
-    assert all(math.isnan(v) for v in bound.correlation(made([1, 2, 3], [1, 2, 3])))
+    assert inference.correlation([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])[0] == pytest.approx(1)
+    assert all(math.isnan(value) for value in inference.correlation([1, 2, 3], [1, 2, 3]))
     figure = bound.scatter(made([1, 2, 3, 4, 5], [5, 4, 3, 2, 1]))
     (axes,) = figure.axes
     assert "rank correlation over methods −1.00" in axes.get_title(loc="left")

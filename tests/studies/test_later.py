@@ -3,9 +3,13 @@
 import math
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
+from scipy import stats
 
+from contrastbook.figures import later as figures
 from contrastbook.studies import later
 from contrastlab.support.errors import MissingDataError
 
@@ -45,3 +49,48 @@ def test_the_bound_is_that_of_the_second_half_at_the_best_scale_of_the_first() -
 def test_without_its_search_a_method_has_no_settings() -> None:
     with pytest.raises(MissingDataError, match="no search of that name is stored"):
         later.settings_of("siglip/softmax", "laptop")
+
+
+def measured(seeds: int = 4) -> pd.DataFrame:
+    """Made-up measurements of every method but BYOL, and of an untrained encoder."""
+    draws = np.random.default_rng(0)
+    rows = []
+    for place, method in enumerate((later.UNTRAINED, *later.METHODS)):
+        if method == "byol/byol":
+            continue
+        for seed in range(seeds):
+            values = {measure: place + draws.normal(0, 0.1) for measure in later.MEASURES}
+            rows.append({"method": method, "seed": seed, **values, "alignment": -values["linear"]})
+    return pd.DataFrame(rows).set_index(["method", "seed"]).sort_index()
+
+
+def test_the_summary_has_t_intervals_in_the_order_of_the_methods() -> None:
+    table = measured()
+    means = later.summary(table)
+    assert list(means.index) == [name for name in (later.UNTRAINED, *later.METHODS) if name != "byol/byol"]
+    runs = table.loc["siglip/sigmoid"]["bound"]
+    low, high = stats.t.interval(0.95, 3, runs.mean(), stats.sem(runs))
+    row = means.loc["siglip/sigmoid"]
+    assert (row["bound"] - row["bound_half_width"], row["bound"] + row["bound_half_width"]) == pytest.approx(
+        (low, high)
+    )
+    assert (row["seeds"], row["learns_from"], row["label"]) == (4, "negatives", "Sigmoid (SigLIP)")
+    assert means.loc[later.UNTRAINED, "learns_from"] == "nothing"
+
+
+def test_the_pictures_show_every_trained_method_once_and_the_untrained_encoder_as_a_line() -> None:
+    means = later.summary(measured())
+    panels = figures.side_by_side(means).axes
+    assert len(panels) == len(later.MEASURES)
+    labels = [tick.get_text() for tick in panels[0].get_yticklabels()]
+    assert sorted(labels) == sorted(means["label"].drop(later.UNTRAINED))
+    assert labels[-1] == means["linear"].drop(later.UNTRAINED).pipe(lambda values: means.loc[values.idxmax(), "label"])
+    for panel, measure in zip(panels, later.MEASURES, strict=True):
+        drawn = sorted(x for bars in panel.containers for x in bars.lines[0].get_xdata())
+        assert drawn == pytest.approx(sorted(means[measure].drop(later.UNTRAINED)))
+        assert panel.lines[-1].get_xdata() == pytest.approx([means.loc[later.UNTRAINED, measure]] * 2)
+
+    by_bound, by_alignment = (figures.places(measure, means) for measure in ("bound", "alignment"))
+    assert sorted(x for trace in by_bound.data for x in trace.x) == list(range(1, len(means)))
+    assert "accuracy +1.00" in by_bound.layout.title.text.replace("<br>", " ")
+    assert "accuracy −1.00" in by_alignment.layout.title.text.replace("<br>", " ")

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy import stats
 
+from contrastbook.evidence.inference import correlation
 from contrastbook.figures.base import MARKERS, dress, subplots_each
 from contrastlab import methods
 from contrastlab.tables.numbers import signed
@@ -37,23 +37,6 @@ def frame(results: Iterable[Result]) -> pd.DataFrame:
     return pd.DataFrame(list(lines.values()), columns=columns)
 
 
-def correlation(lines: pd.DataFrame, draws: int = 2000) -> tuple[float, float, float]:
-    """Spearman's rank correlation of bound and accuracy over methods, with a 95 % bootstrap interval over methods.
-
-    ``lines``: of :func:`frame`, one data set and profile. Seeds of a method are averaged first: they are no further
-    methods. NaN for fewer than four methods.
-    """
-    means = lines.groupby("method")[["bound", "accuracy"]].mean().to_numpy()
-    if len(means) < 4:
-        return (np.nan, np.nan, np.nan)
-    picks = means[np.random.default_rng(0).integers(len(means), size=(draws, len(means)))]
-    ranks = stats.rankdata(picks, axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        each = [np.corrcoef(one.T)[0, 1] for one in ranks]
-    low, high = np.nanquantile(each, [0.025, 0.975])
-    return float(stats.spearmanr(means[:, 0], means[:, 1]).statistic), float(low), float(high)
-
-
 def telling(lines: pd.DataFrame) -> pd.DataFrame:
     """Those lines of :func:`frame` whose data set and profile have at least :data:`TELLING` methods."""
     count = lines.groupby(["dataset", "profile"])["method"].transform("nunique")
@@ -68,7 +51,8 @@ def scatter(lines: pd.DataFrame) -> Figure:
     for axes, ((dataset, profile), mine) in zip(panels, groups, strict=False):
         for k, (label, runs) in enumerate(mine.groupby("label", sort=True)):
             axes.plot(runs["bound"], runs["accuracy"], MARKERS[k % 14], color=f"C{k % 10}", alpha=0.8, label=label)
-        rho, low, high = correlation(mine)
+        means = mine.groupby("method")[["bound", "accuracy"]].mean()  # seeds of a method are no further methods
+        rho, low, high = correlation(means["bound"], means["accuracy"])
         text = "too few methods for a correlation"
         if not np.isnan(rho):
             ends = f"{signed(low, sign=True)} to {signed(high, sign=True)}"

@@ -27,7 +27,7 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
-from scipy import interpolate, optimize, special
+from scipy import interpolate, optimize, special, stats
 
 from contrastlab.support.errors import reject
 
@@ -337,3 +337,19 @@ def _decide_now(looks: Sequence[Look], signs: Sequence[float]) -> list[Decision]
         words, bound = verdict(at, p[k], p_large[k], signs[k])
         decisions.append(Decision(at, p[k], words, bound))
     return decisions
+
+
+def correlation(x: Sequence[float], y: Sequence[float], draws: int = 2000) -> tuple[float, float, float]:
+    """Spearman's rank correlation of pairs of numbers, and the ends of a 95 % bootstrap interval over the pairs.
+
+    NaN for fewer than four pairs.
+    """
+    pairs = np.stack([_values("x", x), _values("y", y)], axis=1)
+    if len(pairs) < 4:
+        return (math.nan, math.nan, math.nan)
+    picks = pairs[np.random.default_rng(0).integers(len(pairs), size=(draws, len(pairs)))]
+    ranks = stats.rankdata(picks, axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        each = [np.corrcoef(one.T)[0, 1] for one in ranks]
+    low, high = np.nanquantile(each, [0.025, 0.975])
+    return float(stats.spearmanr(pairs[:, 0], pairs[:, 1]).statistic), float(low), float(high)

@@ -1,4 +1,4 @@
-"""Figures of the chapter on later methods: bound and accuracy along a training, and what two losses read off pairs."""
+"""Figures of the chapter on later methods: bound and accuracy along a training, two losses' readings, a comparison."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from contrastbook.checks import require_positive
-from contrastbook.figures.base import chart, line, subplots
-from contrastbook.studies import shared_bits, sigmoid
+from contrastbook.evidence import inference
+from contrastbook.figures.base import COLOURS, chart, line, subplots
+from contrastbook.studies import later, shared_bits, sigmoid
 from contrastbook.studies.shared_bits import Look
+from contrastlab.tables.numbers import signed
 
 LOOKS = ((0, "positive", "circle"), (4, "other", "diamond"), (8, "negative", "square"))
 """Bits, colour and marker of each encoder that is set side by side."""
+SOURCES = {
+    "negatives": ("negative", "o", "circle"),
+    "no negatives": ("truth", "s", "square"),
+    "labels": ("positive", "^", "triangle-up"),
+}
+"""Colour and markers, of both plotting libraries, by what a method learns from."""
 
 
 def digits_and_scrambled(pixels: Tensor, scrambled: Tensor) -> Figure:
@@ -78,4 +87,62 @@ def readings(nats: float = 4.0, most: int = 32) -> go.Figure:
         line("information", candidates, [nats] * len(candidates), "truth", "dot"),
         xaxis={"type": "log", "tickvals": candidates},
         yaxis_range=[0, max(nats, float(ceiling[-1])) * 1.15],
+    )
+
+
+def side_by_side(means: pd.DataFrame) -> Figure:
+    """What was measured of each method, a panel for each measure, with 95 % intervals over seeds.
+
+    Args:
+        means: rows of :func:`contrastbook.studies.later.summary`. A dotted line marks the untrained encoder.
+    """
+    trained = means.drop(index=later.UNTRAINED, errors="ignore")
+    trained = trained.sort_values("linear")
+    places = np.arange(len(trained))
+    figure, panels = subplots(1, len(later.MEASURES), (10, 0.32 * len(trained) + 1.2), sharey=True)
+    for panel, (measure, words) in zip(panels, later.MEASURES.items(), strict=True):
+        for source, (colour, marker, _) in SOURCES.items():
+            mine = (trained["learns_from"] == source).to_numpy()
+            values = trained[measure][mine]
+            widths = trained[f"{measure}_half_width"][mine]
+            panel.errorbar(values, places[mine], xerr=widths, fmt=marker, color=COLOURS[colour], label=source)
+        if later.UNTRAINED in means.index:
+            panel.axvline(means.loc[later.UNTRAINED, measure], color=COLOURS["query"], linestyle=":")
+        panel.set_xlabel(words.replace(", ", ",\n").replace(" (", "\n("))
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(axis="y", color="#EEEEEE")
+    panels[0].set_yticks(places, trained["label"])
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=len(SOURCES), title="learns from")
+    return figure
+
+
+def places(measure: str, means: pd.DataFrame) -> go.Figure:
+    """Where each method stands by a measure and by linear accuracy, from the lowest to the highest value.
+
+    If the measure told the accuracy, the methods would lie on a diagonal. The title has the rank correlation and its
+    95 % interval.
+
+    Args:
+        measure: such as ``"bound"``, one of :data:`contrastbook.studies.later.MEASURES`.
+        means: rows of :func:`contrastbook.studies.later.summary`.
+    """
+    trained = means.drop(index=later.UNTRAINED, errors="ignore")
+    across = trained[measure].rank()
+    up = trained["linear"].rank()
+    traces = []
+    for source, (colour, _, symbol) in SOURCES.items():
+        mine = trained["learns_from"] == source
+        trace = line(source, across[mine], up[mine], colour, marker={"size": 11, "symbol": symbol})
+        trace.update(mode="markers+text", text=trained["label"][mine], textposition="top center", textfont={"size": 10})
+        traces.append(trace)
+    rho, low, high = inference.correlation(trained[measure].tolist(), trained["linear"].tolist())
+    words = f"{signed(rho, sign=True)} ({signed(low, sign=True)} to {signed(high, sign=True)})"
+    return chart(
+        f"{later.MEASURES[measure]}: rank correlation with accuracy {words}",
+        "place by this measure, lowest first",
+        "place by linear accuracy, lowest first",
+        *traces,
+        xaxis_range=[0, len(trained) + 1],
+        yaxis_range=[0, len(trained) + 1],
     )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from contrastbook import studies
-from contrastbook.evidence import searches
+from contrastbook.evidence import inference, searches
 from contrastbook.studies import Row, Study, probing
 from contrastlab import data, methods, tasks
 from contrastlab.data import Splits
@@ -51,6 +51,14 @@ METHODS = {
     "supcon/out": "labels",
 }
 """What each method learns from, beside two views of a picture."""
+MEASURES = {
+    "linear": "linear accuracy (%)",
+    "bound": "InfoNCE bound (nats)",
+    "alignment": "alignment, mean ‖q − k‖²",
+    "uniformity": "uniformity, log mean e^(−2‖q − q′‖²)",
+    "effective_rank": "effective rank",
+}
+"""What is measured of an encoder, in words."""
 PAIRS = 2048
 """Test pictures of which two views are looked at, at most."""
 BATCH = 256
@@ -172,3 +180,23 @@ def table(roots: Sequence[Path | str] = shipped.RESULTS, profile: str = "laptop"
     if not rows:
         raise MissingDataError(f"no comparison of later methods is stored under {', '.join(map(str, roots))}")
     return pd.DataFrame(rows).set_index(["method", "seed"]).sort_index()
+
+
+def summary(measured: pd.DataFrame) -> pd.DataFrame:
+    """Means over seeds and half-widths of their 95 % t intervals, a row for each method, in the order of METHODS.
+
+    Args:
+        measured: rows of :func:`table`.
+    """
+    order = [method for method in (UNTRAINED, *METHODS) if method in measured.index.get_level_values("method")]
+    rows: list[dict[str, Any]] = []
+    for method in order:
+        runs = measured.loc[method]
+        row: dict[str, Any] = {"method": method, "label": methods.get(method).label, "seeds": len(runs)}
+        row["learns_from"] = METHODS.get(method, "nothing")
+        for measure in MEASURES:
+            estimate = inference.paired(runs[measure].tolist())
+            row[measure] = estimate.mean
+            row[f"{measure}_half_width"] = estimate.half_width
+        rows.append(row)
+    return pd.DataFrame(rows).set_index("method")
