@@ -28,34 +28,34 @@ def test_detection_is_what_simulation_finds(gap: float, sd: float, seeds: int) -
     rng = np.random.default_rng(0)
     a, b = rng.normal(gap, sd, (20_000, seeds)), rng.normal(0, sd, (20_000, seeds))
     share = float((stats.ttest_ind(a, b, axis=1).pvalue < 0.05).mean())
-    expected = measurement.detection(gap, sd, seeds)
+    expected = measurement.power(gap, sd, seeds)
     assert share == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 20_000))
 
 
 def test_detection_grows_and_the_first_number_of_seeds_that_suffices_is_needed() -> None:
     for sd in (0.2, 0.3, 0.6, 1.5):
         for seeds in (2, 3, 16):
-            found = [measurement.detection(gap, sd, seeds) for gap in np.linspace(0, 20, 401)]
+            found = [measurement.power(gap, sd, seeds) for gap in np.linspace(0, 20, 401)]
             assert (np.diff(found) >= -1e-12).all()
             assert found[0] == pytest.approx(0.05, abs=1e-9)
             assert found[-1] > 0.99
     assert [measurement.seeds_needed(gap, 0.25) for gap in (3.0, 2.8)] == [2, 2]
     n = measurement.seeds_needed(1.0, 0.63)
-    assert measurement.detection(1.0, 0.63, n - 1) < 0.8 <= measurement.detection(1.0, 0.63, n)
+    assert measurement.power(1.0, 0.63, n - 1) < 0.8 <= measurement.power(1.0, 0.63, n)
     assert measurement.seeds_needed(0.01, 1.0, most=20) == 20
 
 
 @pytest.mark.parametrize("choices", [1, 2, 24])
 def test_the_largest_of_normals(choices: int) -> None:
     draws = np.random.default_rng(0).standard_normal((40_000, choices)).max(1)
-    assert measurement.flattery(choices) == pytest.approx(draws.mean(), abs=4 * draws.std() / 200)
-    assert choices != 2 or measurement.flattery(2) == pytest.approx(1 / math.sqrt(math.pi))
+    assert measurement.expected_maximum(choices) == pytest.approx(draws.mean(), abs=4 * draws.std() / 200)
+    assert choices != 2 or measurement.expected_maximum(2) == pytest.approx(1 / math.sqrt(math.pi))
 
 
 def test_the_best_of_equals_prints_too_much_and_is_one_of_them() -> None:
     right = torch.rand(24, 4000, generator=torch.Generator().manual_seed(0)) < 0.5
     printed, true = measurement.picked_on(right, 500)
-    assert printed == pytest.approx(50 + measurement.flattery(24) * 50 / math.sqrt(500), abs=0.6)
+    assert printed == pytest.approx(50 + measurement.expected_maximum(24) * 50 / math.sqrt(500), abs=0.6)
     assert true == pytest.approx(50, abs=0.6)
 
 

@@ -310,7 +310,7 @@ def power(sd: float = 0.6, gap: float = 1.0) -> go.Figure:
     points = "point" if gap == 1 else "points"
     curves = []
     for seeds, (colour, dash) in _LOOK_OF_SEEDS.items():
-        percent_found = [100 * measurement.detection(float(each), sd, seeds) for each in gaps]
+        percent_found = [100 * measurement.power(float(each), sd, seeds) for each in gaps]
         curves.append(line(f"{seeds} seeds a side", gaps, percent_found, colour, dash))
     return chart(
         f"Runs with a spread of {sd:g}: {needed} seeds a side find {gap:g} {points} four times in five",

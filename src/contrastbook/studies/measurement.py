@@ -65,12 +65,13 @@ def _digits() -> tuple[Tensor, Tensor]:
     return (pictures - pictures.mean(0)) / pictures.std(), labels
 
 
-def detection(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
+def power(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
     """Probability that a two-sided t test of two groups of ``seeds`` ≥ 2 runs finds a true difference.
 
-    ``sd``: standard deviation over seeds of a run, in the unit of ``gap``.
+    ``sd``: standard deviation over seeds of a run, in the unit of ``gap``. For paired differences and several looks see
+    :func:`contrastbook.evidence.inference.detectable`.
     """
-    # the mean over S, the sd that runs show over the true one: scipy's noncentral t is NaN for large differences
+    # The mean over S, the sd that runs show over the true one. scipy's noncentral t is NaN for large differences.
     require_integer("seeds", seeds, 2)
     require_positive(sd=sd)
     require("gap", abs(gap), 0)
@@ -84,8 +85,8 @@ def detection(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
     edges = np.clip([low, (shift - 9) / critical, shift / critical, (shift + 9) / critical, high], low, high)
     half = np.diff(edges)[:, None] / 2
     s = edges[:-1, None] + half * (1 + _NODES)
-    power = special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s)
-    integral = float((half * _WEIGHTS * _density_of_sd(s, df) * power).sum())
+    rejected = special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s)
+    integral = float((half * _WEIGHTS * _density_of_sd(s, df) * rejected).sum())
     return min(1.0, integral)
 
 
@@ -95,15 +96,18 @@ def _density_of_sd(s: NDArray[np.float64], df: int) -> NDArray[np.float64]:
     return np.asarray(np.exp(constant + (df - 1) * np.log(s) - df / 2 * s**2))
 
 
-def seeds_needed(gap: float, sd: float, power: float = 0.8, most: int = 1000) -> int:
-    """Seeds a side until :func:`detection` reaches ``power``; ``most`` if it never does."""
+def seeds_needed(gap: float, sd: float, wanted: float = 0.8, most: int = 1000) -> int:
+    """Seeds of each group until :func:`power` reaches ``wanted``; ``most`` if it never does."""
     require("gap", abs(gap), 0, open_low=True)
-    require("power", power, 0, 1, open_low=True)
-    return next((n for n in range(2, most) if detection(gap, sd, n) >= power), most)
+    require("wanted", wanted, 0, 1, open_low=True)
+    for seeds in range(2, most):
+        if power(gap, sd, seeds) >= wanted:
+            return seeds
+    return most
 
 
-def flattery(choices: int) -> float:
-    """Expected largest of ``choices`` standard normal numbers: by so many standard errors the best is too high."""
+def expected_maximum(choices: int) -> float:
+    """Expected largest of ``choices`` standard normal numbers: by so many standard errors the best one is too high."""
 
     def density(z: float) -> float:
         return float(z * choices * stats.norm.pdf(z) * special.ndtr(z) ** (choices - 1))
