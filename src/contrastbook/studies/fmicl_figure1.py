@@ -33,41 +33,48 @@ Kind = Literal["kernel", "two widths", "clusters"]
 
 @torch.no_grad()
 def embedded(
-    encoders: nn.ModuleList, settings: Settings, source: ItemSet, indices: Tensor, each: int, *, seed: int
+    encoders: nn.ModuleList, settings: Settings, source: ItemSet, indices: Tensor, repeats: int, *, seed: int
 ) -> Pairs:
-    """Embeddings of two views of each image, drawn ``each`` times."""
-    view, draw = augmentation(settings.augmentation, settings.image_size), generator(seed, "pairs of the assumption")
-    rows = []
+    """Embeddings of two views of each image, drawn ``repeats`` times."""
+    view = augmentation(settings.augmentation, settings.image_size)
+    draws = generator(seed, "pairs of the assumption")
+    first: list[Tensor] = []
+    second: list[Tensor] = []
     with frozen(encoders):
-        for _ in range(each):
+        for _ in range(repeats):
             for _, pixels in batches(source, indices, 500, "cpu", drop_last=False):
-                views = Augmented(2).make(pixels, view, draw)
-                rows.append([represent(encoders, (one,), "embedding") for one in views])
-    first, second = (torch.cat(part) for part in zip(*rows, strict=True))
-    return first, second
+                one, other = Augmented(2).make(pixels, view, draws)
+                first.append(represent(encoders, (one,), "embedding"))
+                second.append(represent(encoders, (other,), "embedding"))
+    return torch.cat(first), torch.cat(second)
 
 
 def control(kind: Kind, count: int, dim: int, seed: int) -> tuple[Pairs, Tensor]:
-    """Made pairs in d = ``dim`` ≥ 5 dimensions and their exact log p; the assumption holds for ``"kernel"`` alone.
+    """Generated pairs in d = ``dim`` ≥ 5 dimensions and their exact log p; f-MICL's assumption holds for one kind.
 
-    There x is uniform, y around it with density ∝ exp(6 x·y); with ``"two widths"`` half of the x have a close partner,
-    the others a distant one; with ``"clusters"`` the x crowd around five points.
+    ``"kernel"``: x is uniform, and the density of y around it is ∝ exp(6 x·y); the assumption holds.
+    ``"two widths"``: half of the x have a close partner, the others a distant one. ``"clusters"``: the x crowd around
+    five points.
     """
     if kind not in get_args(Kind):
         raise reject("kind", kind, " or ".join(map(repr, get_args(Kind))))
     if dim < 5:
         raise reject("dim", dim, "at least 5, a dimension for each cluster")
-    draw, kappa, log_x = generator(seed, kind), torch.full((count,), 6.0), torch.zeros(count)
-    x = F.normalize(torch.randn(count, dim, generator=draw), dim=1)
+    draws = generator(seed, kind)
+    x = F.normalize(torch.randn(count, dim, generator=draws), dim=1)
+    concentration = torch.full((count,), 6.0)
+    log_x = torch.zeros(count)
     if kind == "two widths":
-        kappa = torch.where(x[:, 0] > 0, 60.0, 2.0)
+        concentration = torch.where(x[:, 0] > 0, 60.0, 2.0)
     if kind == "clusters":
-        x = flows.von_mises_fisher(torch.eye(dim)[torch.randint(5, (count,), generator=draw)], 20.0, draw)
+        centres = torch.eye(dim)[torch.randint(5, (count,), generator=draws)]
+        x = flows.von_mises_fisher(centres, 20.0, draws)
         log_x = flows.log_von_mises_fisher(x[:, :5], 20.0, dim).logsumexp(1) - math.log(5)
-    y, log_p = torch.empty_like(x), log_x.clone()
-    for value in kappa.unique().tolist():
-        rows = kappa == value
-        y[rows] = flows.von_mises_fisher(x[rows], value, draw)
+    y = torch.empty_like(x)
+    log_p = log_x.clone()
+    for value in concentration.unique().tolist():
+        rows = concentration == value
+        y[rows] = flows.von_mises_fisher(x[rows], value, draws)
         log_p[rows] += flows.log_von_mises_fisher((x * y).sum(1)[rows], value, dim)
     return (x, y), log_p
 
@@ -82,14 +89,18 @@ def estimate(
     pole = -F.normalize(torch.cat(parts[0]).mean(0), dim=0)  # opposite to the mean feature
 
     def coordinates(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """What the flow sees of pairs, and by how much the chart lowers the log density."""
         if space:
             return torch.cat([x, y], 1), torch.zeros(len(x))
-        (a, log_a), (b, log_b) = flows.stereographic(x, pole), flows.stereographic(y, pole)
+        a, log_a = flows.stereographic(x, pole)
+        b, log_b = flows.stereographic(y, pole)
         return torch.cat([a, b], 1), log_a + log_b - 2 * flows.log_sphere_area(x.shape[1])
 
-    (fitted, _), (stops, _), (scored, stretch) = (coordinates(*pairs) for pairs in parts)
+    fitted, _ = coordinates(*parts[0])
+    stopping, _ = coordinates(*parts[1])
+    scored, stretch = coordinates(*parts[2])
     flow = flows.real_nvp(fitted, prior=prior, seed=seed)
-    flows.fit(flow, fitted, stops, epochs=epochs, seed=seed)
+    flows.fit(flow, fitted, stopping, epochs=epochs, seed=seed)
     with torch.no_grad():
         log_p: Tensor = flow().log_prob(scored) - stretch
     return log_p
