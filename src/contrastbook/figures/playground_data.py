@@ -121,7 +121,7 @@ class State:
             count = 2 * others
         elif self.keys == "queue":
             count = self.size
-        first_use(self.knobs, count)
+        refuse_first_batch(self.knobs, count)
         return self.recipe()
 
 
@@ -200,8 +200,11 @@ def _temperature(knobs: Mapping[str, Any]) -> float:
     return temperature
 
 
-def first_use(knobs: Mapping[str, Any], count: int) -> None:
-    """Refuse what the first batch of ``count`` keys would: the objective has all of them, a region is at its least."""
+def refuse_first_batch(knobs: Mapping[str, Any], count: int) -> None:
+    """Raise what the library raises at the first batch of ``count`` keys.
+
+    The objective is given all of the keys, and a region is as narrow as its schedule makes it.
+    """
     recipe = make_recipe(knobs)
     pool = Candidates(torch.zeros(1, count, dtype=torch.float64))
     draws = BatchRandom(torch.Generator().manual_seed(0))
@@ -219,9 +222,9 @@ def first_use(knobs: Mapping[str, Any], count: int) -> None:
     part.select(pool, draws, 0, 1)
 
 
-# What the library says, with the numbers that a reader turns marked @name@. They are put in as numbers that occur
-# nowhere else, and looked for in what comes out.
-_MARKS: Mapping[str, float] = {
+# The page needs the library's equations, Python and refusals with the reader's own numbers in them. So recipes are built
+# once with these values, which occur nowhere else, and each value is replaced by @name@ in the text that comes out.
+_UNIQUE_VALUES: Mapping[str, float] = {
     "inner": 1.37,
     "outer": 13.9,
     "start": 87.3,
@@ -243,7 +246,7 @@ _MARKS: Mapping[str, float] = {
 }
 
 
-def _marked(text: str, marks: Mapping[str, float] = _MARKS) -> str:
+def _marked(text: str, marks: Mapping[str, float] = _UNIQUE_VALUES) -> str:
     for name, value in marks.items():
         text = re.sub(rf"(?<![\d.]){re.escape(f'{value:g}')}(?![\d.]*\d)", f"@{name}@", text)
     return text
@@ -268,7 +271,7 @@ def source(part: Any) -> str:
     return f"{module}.{type(part).__name__}({', '.join(arguments)})"
 
 
-_BASE: Mapping[str, Any] = asdict(State()) | dict(_MARKS)
+_BASE: Mapping[str, Any] = asdict(State()) | dict(_UNIQUE_VALUES)
 
 
 def pieces() -> dict[str, dict[str, tuple[str, str]]]:
@@ -316,13 +319,13 @@ def refusals() -> dict[str, Any]:
     plain = []
     for where, same, loss in product(CHOICES["keys"], CHOICES["positives"], CHOICES["objective"]):
         choices = {**_BASE, "keys": where, "positives": same, "objective": loss}
-        reason = _reason(partial(first_use, choices, 40))
+        reason = _reason(partial(refuse_first_batch, choices, 40))
         if reason is None:
             continue
         text = _marked(reason.removeprefix(f"{NAME}: "))
         text = text.replace("='kl', order=None", "='@divergence@', order=@given-order@")
         refused[f"{where} {same} {loss}"] = text.replace(f"against='{where}'", "against='@keys@'")
-        if same == "joint" and _reason(partial(first_use, choices | {"strength": 0}, 40)) is None:
+        if same == "joint" and _reason(partial(refuse_first_batch, choices | {"strength": 0}, 40)) is None:
             plain.append(f"{where} {same} {loss}")
     messages = list(dict.fromkeys(refused.values()))
     numbered = {choices: messages.index(text) for choices, text in refused.items()}
