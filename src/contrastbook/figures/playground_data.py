@@ -222,8 +222,8 @@ def refuse_first_batch(knobs: Mapping[str, Any], count: int) -> None:
     part.select(pool, draws, 0, 1)
 
 
-# The page needs the library's equations, Python and refusals with the reader's own numbers in them. So recipes are built
-# once with these values, which occur nowhere else, and each value is replaced by @name@ in the text that comes out.
+# The page needs the library's equations, Python and refusals with the reader's own numbers in them. So recipes are
+# built once with these values, which occur nowhere else, and each is replaced by @name@ in the text that comes out.
 _UNIQUE_VALUES: Mapping[str, float] = {
     "inner": 1.37,
     "outer": 13.9,
