@@ -223,7 +223,7 @@ def settle(path: Path) -> None:
 
 def as_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what this process has read."""
-    monkeypatch.setattr(results, "_FOUND", {})
+    monkeypatch.setattr(results, "_READ", {})
 
 
 def test_what_was_found_whole_is_checked_again_when_it_has_changed(tmp_path, monkeypatch) -> None:

@@ -15,6 +15,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
@@ -94,8 +95,11 @@ class Result(FrozenModel):
         # Tuples become lists now, so that a result equals itself after a round trip through its file.
         if info.context == _FROM_A_FILE:
             return raw
-        keys = raw.keys() & {"settings", "recipe", "protocol", "task_config"}
-        return {**raw, **{key: json.loads(json.dumps(raw[key])) for key in keys}}
+        plain = dict(raw)
+        for name in ("settings", "recipe", "protocol", "task_config"):
+            if name in raw:
+                plain[name] = json.loads(json.dumps(raw[name]))
+        return plain
 
     @cached_property
     def setup(self) -> str:
@@ -144,30 +148,39 @@ def bits(text: str) -> np.ndarray:
     """The boolean ``[N]`` that :func:`pack` made a text of; a ``CorruptFileError`` for any other text."""
     count, _, content = text.partition(":")
     try:
-        packed, length = base64.b64decode(content, validate=True), int(count)
+        packed = base64.b64decode(content, validate=True)
+        length = int(count)
         if len(packed) != (length + 7) // 8:
             raise ValueError(f"{len(packed)} bytes for {length} items")
     except ValueError as error:
         raise CorruptFileError(f"which items were right, {text[:40]!r}, cannot be read: {error}") from error
-    return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=length).astype(bool)
+    flags = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=length)
+    return flags.astype(bool)
 
 
 _RESTORE = "Restore it, or delete it and run the cell again."
 _CHECKSUMS_SINCE = "2026-11-22T08"  # of results that were finished before, some have none
+_SETTLED_S = 2  # seconds after which a change of a file also changes its time stamp
 
 
 def _slug(name: str) -> str:
     """A file name for ``name``; a name that loses characters keeps apart from others by a hash."""
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "unnamed"
-    return slug if slug == name else f"{slug[-60:]}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+    if slug == name:
+        return slug
+    name_hash = hashlib.sha256(name.encode()).hexdigest()
+    return f"{slug[-60:]}-{name_hash[:6]}"
 
 
 def location(
     root: Path | str, *, dataset: str, profile: str, method: str, seed: int, task: str, hash_: str, on: str = ""
 ) -> Path:
     """Where the result of one task on one run lies under ``root``, stored or not."""
-    scored = f"{_slug(task)}-{_slug(on)}" if on else _slug(task)
-    name = f"{_slug(method.replace('/', '-'))}-seed{int(seed)}-{scored}-{_slug(hash_[:8])}.json"
+    method_slug = _slug(method.replace("/", "-"))
+    scored = _slug(task)
+    if on:
+        scored = f"{scored}-{_slug(on)}"
+    name = f"{method_slug}-seed{int(seed)}-{scored}-{_slug(hash_[:8])}.json"
     return Path(root) / "cells" / _slug(dataset) / _slug(profile) / name
 
 
@@ -203,31 +216,45 @@ def _json(path: Path) -> Any:
 def _verified(path: Path, load: Callable[[], Any], *, setup: str = "") -> Result:
     """A result, checked; where its content has been checked before, ``setup`` is the hash of its setup."""
     try:
-        raw = load()
-        schema = raw.get("schema")
-        if schema != 2:
-            raise ValueError(f"schema={schema!r}: accepted is 2; a newer version of this package may have written it")
-        if not setup:
-            if checksums.CHECKSUM not in raw and raw["provenance"]["finished"] > _CHECKSUMS_SINCE:
-                raise ValueError("its checksum is missing")
-            raw = checksums.verified(raw)
-        stored = raw.pop("config_hash", None)
-        raw.pop(checksums.CHECKSUM, None)
-        result = Result.model_validate(raw, context=_FROM_A_FILE)
+        record = load()
+        _check_schema(record)
         if setup:
+            result, _ = _parse(record)
             result.__dict__["setup"] = setup
             return result
-        expected = result.config_hash
+        result, stated_hash = _parse(_with_valid_checksum(record))
+        expected_hash = result.config_hash
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError, ContrastLabError) as error:
         reason = _why_unreadable(error)
         raise CorruptFileError(f"{path} is not a stored result: {reason}. Delete it and run the cell again.") from error
-    if stored != expected:
-        wrong = f"its settings, recipe and data do not have the hash {str(stored)[:8]} it carries"
+    if stated_hash != expected_hash:
+        wrong = f"its settings, recipe and data do not have the hash {str(stated_hash)[:8]} it carries"
         raise CorruptFileError(f"{path} was altered after it was written: {wrong}. {_RESTORE}")
     expected_name = _path(result, "").name
     if path.name != expected_name:
         raise CorruptFileError(f"{path} was renamed or exchanged: what it holds is {expected_name}. {_RESTORE}")
     return result
+
+
+def _check_schema(record: dict[str, Any]) -> None:
+    """Refuse a record of another schema."""
+    schema = record.get("schema")
+    if schema != 2:
+        raise ValueError(f"schema={schema!r}: accepted is 2; a newer version of this package may have written it")
+
+
+def _with_valid_checksum(record: dict[str, Any]) -> dict[str, Any]:
+    """The record without its checksum, if that is right; only old records may have none."""
+    if checksums.CHECKSUM not in record and record["provenance"]["finished"] > _CHECKSUMS_SINCE:
+        raise ValueError("its checksum is missing")
+    return checksums.verified(record)
+
+
+def _parse(record: dict[str, Any]) -> tuple[Result, Any]:
+    """The result of a record, and the hash that the record states."""
+    stated_hash = record.pop("config_hash", None)
+    record.pop(checksums.CHECKSUM, None)
+    return Result.model_validate(record, context=_FROM_A_FILE), stated_hash
 
 
 def _why_unreadable(error: Exception) -> str:
@@ -243,31 +270,43 @@ def look_up(roots: Iterable[Path | str], *, method: str, hash_: str, **place: An
     """The first result with that hash at a :func:`location`, of this recipe under whatever name: papers share them."""
     for root in roots:
         path = location(root, method=method, hash_=hash_, **place)
-        name = path.name.replace(method.replace("/", "-"), "*", 1)
-        candidates = _stored(Path(root), f"{path.parts[-3]}/{path.parts[-2]}/{name}")
-        for candidate, _, load in sorted(candidates, key=lambda each: each[0] != path):
-            result = _verified(candidate, load)
+        any_method = path.name.replace(method.replace("/", "-"), "*", 1)
+        entries = list(_stored(Path(root), f"{path.parts[-3]}/{path.parts[-2]}/{any_method}"))
+        entries.sort(key=lambda entry: entry.path != path)  # the method's own name first
+        for entry in entries:
+            result = _verified(entry.path, entry.load)
             if result.config_hash == hash_:
                 return result
     return None
 
 
-def _stored(root: Path, pattern: str) -> Iterator[tuple[Path, Path, Callable[[], Any]]]:
-    """Where each result is, the file that it is in, and what reads its JSON, in the order of their paths."""
+@dataclass(frozen=True)
+class _Entry:
+    """A stored result that has not been read yet."""
+
+    path: Path  # where it lies; for one in an archive, where it would lie outside
+    file: Path  # that it is in: its own, or the archive
+    load: Callable[[], Any]  # reads its JSON
+
+
+def _stored(root: Path, pattern: str) -> Iterator[_Entry]:
+    """The results under a root whose paths fit a pattern, in the order of their paths, those of an archive last."""
     for path in files.listed(root, f"cells/{pattern}"):
-        yield path, path, partial(_json, path)
+        yield _Entry(path, path, partial(_json, path))
     archive = root / shipped.ARCHIVE
-    if archive.is_file():
-        for name, record in shipped.records(archive).items():
-            if fnmatchcase(name, f"cells/{pattern}"):
-                yield root / name, archive, partial(dict, record)
+    if not archive.is_file():
+        return
+    for name, record in shipped.records(archive).items():
+        if fnmatchcase(name, f"cells/{pattern}"):
+            yield _Entry(root / name, archive, partial(dict, record))
 
 
 def _stamp(path: Path) -> str:
     """What changes with the content of a file; empty while it is so new that it may change within its time stamp."""
-    s = path.stat()
-    settled = time.time() - s.st_mtime > 2
-    return f"{s.st_size} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}" if settled else ""
+    status = path.stat()
+    if time.time() - status.st_mtime <= _SETTLED_S:
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
 def find(
@@ -285,24 +324,38 @@ def find(
     ``root`` is a folder such as ``results`` or ``runs``, or several; one that does not exist holds no results. A
     ``CorruptFileError`` names every file that should be a result and is not.
     """
-    fields = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
-    wanted = {name: value for name, value in fields.items() if value is not None}
+    filters = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
     dataset_folder = _slug(dataset) if dataset else "*"
     profile_folder = _slug(profile) if profile else "*"
     pattern = f"{dataset_folder}/{profile_folder}/*-seed*-*.json"
-    folders = [root] if isinstance(root, str | Path) else root
     results: dict[tuple[str | int, ...], Result] = {}
     damaged: list[CorruptFileError] = []
-    for folder in {Path(folder).resolve(): Path(folder) for folder in folders}.values():
+    for folder in _folders(root):
         for result in _checked(folder, pattern, damaged):
-            if all(getattr(result, name) == value for name, value in wanted.items()):
+            if _passes(result, filters):
                 key = (result.config_hash, result.dataset, result.on, result.profile, result.method, result.seed)
                 results.setdefault(key, result)
     if len(damaged) > 1:
-        raise CorruptFileError(f"{len(damaged)} damaged results: {' '.join(map(str, damaged))}")
+        messages = " ".join(str(error) for error in damaged)
+        raise CorruptFileError(f"{len(damaged)} damaged results: {messages}")
     if damaged:
         raise damaged[0]
     return list(results.values())
+
+
+def _folders(root: Path | str | Iterable[Path | str]) -> list[Path]:
+    """The folders that ``root`` stands for, none twice; the last name of a folder with several counts."""
+    if isinstance(root, str | Path):
+        return [Path(root)]
+    folders: dict[Path, Path] = {}
+    for folder in root:
+        folders[Path(folder).resolve()] = Path(folder)
+    return list(folders.values())
+
+
+def _passes(result: Result, filters: Mapping[str, str | int | None]) -> bool:
+    """Whether a result has the value of each filter; ``None`` accepts all."""
+    return all(value is None or getattr(result, name) == value for name, value in filters.items())
 
 
 def _checked(folder: Path, pattern: str, damaged: list[CorruptFileError]) -> Iterator[Result]:
@@ -310,10 +363,10 @@ def _checked(folder: Path, pattern: str, damaged: list[CorruptFileError]) -> Ite
     if folder.exists() and not folder.is_dir():
         raise reject("root", str(folder), "a folder")
     index = Cache(f"results in {folder.resolve()}")
-    for path, file, load in _stored(folder, pattern):
+    for entry in _stored(folder, pattern):
         try:
-            result = _indexed(index, os.path.relpath(path, folder), path, file, load)
-            _check_place(folder, path, result)
+            result = _indexed(index, os.path.relpath(entry.path, folder), entry)
+            _check_place(folder, entry.path, result)
         except CorruptFileError as error:
             damaged.append(error)
             continue
@@ -328,22 +381,23 @@ def _check_place(folder: Path, path: Path, result: Result) -> None:
         raise CorruptFileError(f"{path} was moved: it is a result of {its_folder}. {_RESTORE}")
 
 
-_FOUND: dict[Path, tuple[str, Result]] = {}
-"""Results that this process has found, with the stamps of their files."""
+_READ: dict[Path, tuple[str, Result]] = {}
+"""Results that this process has read, with the stamps of their files."""
 
 
-def _indexed(index: Cache, name: str, path: Path, file: Path, load: Callable[[], Any]) -> Result:
-    """A result: read once by a process and checked once by a machine while the ``file`` it is in does not change."""
-    stamp = _stamp(file)
-    place = path.absolute()
-    found = _FOUND.get(place)
-    if stamp and found is not None and found[0] == stamp:
-        return found[1]
-    stamp_before, _, setup_before = (index.get(name) or "").rpartition(" ")
-    unchanged = stamp and stamp_before == stamp
-    setup = setup_before if unchanged else ""
-    result = _verified(path, load, setup=setup)
+def _indexed(index: Cache, name: str, entry: _Entry) -> Result:
+    """A result: read once by a process, and checked once by a machine, while the file that it is in does not change."""
+    stamp = _stamp(entry.file)
+    place = entry.path.absolute()
+    stamp_when_read, result_when_read = _READ.get(place, ("", None))
+    if stamp and stamp_when_read == stamp and result_when_read is not None:
+        return result_when_read
+    stamp_when_checked, _, setup = (index.get(name) or "").rpartition(" ")
+    unchanged = stamp and stamp_when_checked == stamp
+    if not unchanged:
+        setup = ""
+    result = _verified(entry.path, entry.load, setup=setup)
     if stamp:
         index.put(name, f"{stamp} {result.setup}")
-        _FOUND[place] = stamp, result
+        _READ[place] = stamp, result
     return result
