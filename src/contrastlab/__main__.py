@@ -180,9 +180,9 @@ def _methods_options(command: argparse.ArgumentParser) -> None:
 
 
 def _methods(args: argparse.Namespace) -> None:
-    from contrastlab.tables.recipes import facts, kinds
+    from contrastlab.tables.recipes import facts, method_names
 
-    for name in kinds("method"):
+    for name in method_names():
         print(f"{name:34s}{facts(name).label}")
 
 
@@ -397,22 +397,24 @@ def _best(args: argparse.Namespace, evidence: Sequence[Any]) -> tuple[str, str]:
 def _unregistered(stored: Sequence[Any], dataset: str, profile: str) -> Iterator[str]:
     """A line for each recipe that results are stored of and that is not registered in this process."""
     from contrastlab.tables import report, results
-    from contrastlab.tables.recipes import kinds
+    from contrastlab.tables.recipes import method_names
 
+    registered = method_names()
     groups: dict[tuple[str, ...], list[dict[str, float]]] = {}
     for result in stored:
-        foreign = result.method.startswith(results.FOREIGN)
-        if (result.dataset, result.profile) != (dataset, profile) or foreign or result.method in kinds("method"):
+        is_foreign = result.method.startswith(results.FOREIGN)
+        if (result.dataset, result.profile) != (dataset, profile) or is_foreign or result.method in registered:
             continue
         group = (result.method, result.on or dataset, result.task, result.setup)
         groups.setdefault(group, []).append(result.metrics)
-    for (method, on, *_), metrics in groups.items():
+    for (method, scored_on, *_), metrics_of_seeds in groups.items():
         numbers = []
-        for name in metrics[0]:
-            mean, half_width = report.interval([each[name] for each in metrics])
-            numbers.append(f"{name} {report.Estimate(mean, half_width, len(metrics)).text()}")
+        for name in metrics_of_seeds[0]:
+            mean, half_width = report.interval([metrics[name] for metrics in metrics_of_seeds])
+            estimate = report.Estimate(mean, half_width, len(metrics_of_seeds))
+            numbers.append(f"{name} {estimate.text()}")
         what = "Also stored, by a recipe that is not registered here"
-        yield f"{what}: {method}, {on}: {', '.join(numbers)} [{len(metrics)}]"
+        yield f"{what}: {method}, {scored_on}: {', '.join(numbers)} [{len(metrics_of_seeds)}]"
 
 
 # replay ---------------------------------------------------------------------------------------------------------------

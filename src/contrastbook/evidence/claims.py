@@ -27,8 +27,9 @@ from contrastlab.papers import Column, TablePlan
 from contrastlab.support import escape, shipped
 from contrastlab.support.errors import NotApplicableError, UnknownNameError
 from contrastlab.tables.numbers import signed
+from contrastlab.tables.plan import RANDOM_LAB
 from contrastlab.tables.results import Result
-from contrastlab.tables.rows import RANDOM_LAB, Scores, scores
+from contrastlab.tables.rows import Scores, scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

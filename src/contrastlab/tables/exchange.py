@@ -67,14 +67,14 @@ def export(run: Path | str, to: str, out: Path | str | None = None) -> Path:
         raise NotApplicableError(f"{run} has {len(networks)} encoders and {to} takes one; hub-folder has them all")
     else:
         content = _for_library(networks[0], settings, to)
-    text = card(run, record, to, content.load)  # before anything is written
+    model_card = card(run, record, to, content.load)  # before anything is written
     if to == "torch":
         _write_state_dict(folder / STATE_DICT, content.tensors)
     else:
         files.write_tensors(folder / FILE, content.tensors, content.values)
     config = {**content.config, "recipe": record["recipe"]}
     files.write_whole(folder / "config.json", json.dumps(config, indent=1) + "\n")
-    files.write_whole(folder / "README.md", text)
+    files.write_whole(folder / "README.md", model_card)
     return folder
 
 
@@ -133,36 +133,43 @@ def _for_library(network: Any, settings: Settings, to: str) -> _Content:
 
 def _elsewhere(network: Any, settings: Settings, to: str) -> tuple[str, dict[str, Any]]:
     """What a library calls the architecture, and the arguments that make it there."""
-    library, colon, name = settings.arch.partition(":")
     channels = {} if network.in_channels == 3 else {"in_chans": network.in_channels}
-    shared = settings.arch in ("resnet18", "resnet50") and settings.width == 1 and (to == "timm" or not channels)
-    if settings.stem == "imagenet" and (shared or library == to):
+    if settings.stem == "imagenet" and _exists_elsewhere(settings, to, has_rgb=not channels):
+        _, colon, name = settings.arch.partition(":")
         return name if colon else settings.arch, {**channels, **settings.arch_options}
     if to == "timm" and settings.arch.startswith("vit_"):
         vit = network.backbone
-        sizes = {"img_size": vit.patch_embed.img_size[0], "patch_size": vit.patch, "embed_dim": vit.embed_dim}
-        heads = {"depth": len(vit.blocks), "num_heads": vit.blocks[0].attn.num_heads}
-        return "vit_small_patch16_224", {**sizes, **heads, **channels}
+        sizes = {
+            "img_size": vit.patch_embed.img_size[0],
+            "patch_size": vit.patch,
+            "embed_dim": vit.embed_dim,
+            "depth": len(vit.blocks),
+            "num_heads": vit.blocks[0].attn.num_heads,
+        }
+        return "vit_small_patch16_224", {**sizes, **channels}
     what = f"arch={settings.arch}, stem={settings.stem}, width={settings.width:g}, {network.in_channels} channels"
     raise NotApplicableError(f"{to} has no network with {what}; accepted is --to hub-folder")
 
 
+def _exists_elsewhere(settings: Settings, to: str, *, has_rgb: bool) -> bool:
+    """Whether a library has this architecture: its own, and ResNets, which torchvision has for three channels only."""
+    library, _, _ = settings.arch.partition(":")
+    if library == to:
+        return True
+    is_shared = settings.arch in ("resnet18", "resnet50") and settings.width == 1
+    return is_shared and (to == "timm" or has_rgb)
+
+
 def card(run: Path, record: dict[str, Any], to: str, load: str) -> str:
     """Markdown: the method's equation and parts, data, settings, and the numbers of tasks with their profiles."""
-    described = record["recipe"]
     with describing(run):
         settings = Settings.model_validate(record["settings"])
-        parts = {name: described[name] and build(name, described[name], types_of(name)) for name in CHOICES}
-        recipe = Recipe(described["name"], described["name"], temperature=described["temperature"], **parts)
-    rows = [_row(name, result) for result in stored(run, record) for name in result.metrics]
-    if rows:
-        numbers = ["| number | value | profile | test items |", "| --- | --- | --- | --- |", *rows]
-    else:
-        numbers = ["No task has scored this run where it lies."]
+        recipe = _recipe(record["recipe"])
+    library = "timm" if to == "timm" else "contrastlab"
     data = escape.markdown(f"{record['dataset']}: {record.get('data_note') or 'no note'}")
     lines = [
         "---",
-        f"library_name: {to if to == 'timm' else 'contrastlab'}",
+        f"library_name: {library}",
         "tags: [contrastive-learning]",
         "---",
         f"# {recipe.name}, seed {record['seed']}",
@@ -177,27 +184,56 @@ def card(run: Path, record: dict[str, Any], to: str, load: str) -> str:
         f"- Architecture {settings.arch}, stem {settings.stem}, views of {settings.image_size} pixels",
         f"- Training: epochs {settings.epochs}, batch size {settings.batch_size}; run `{record['hash']}`",
         "",
-        *numbers,
+        *_numbers(run, record),
         "",
     ]
     return "\n".join(lines)
 
 
+def _recipe(description: dict[str, Any]) -> Recipe:
+    """The recipe that ``Recipe.describe`` describes, called by its full name."""
+    parts = {}
+    for choice in CHOICES:
+        part = description[choice]
+        parts[choice] = part and build(choice, part, types_of(choice))
+    return Recipe(description["name"], description["name"], temperature=description["temperature"], **parts)
+
+
+def _numbers(run: Path, record: dict[str, Any]) -> list[str]:
+    """Lines of a table in Markdown with the numbers of a run."""
+    rows = []
+    for result in stored(run, record):
+        rows += [_row(name, result) for name in result.metrics]
+    if not rows:
+        return ["No task has scored this run where it lies."]
+    return ["| number | value | profile | test items |", "| --- | --- | --- | --- |", *rows]
+
+
 def _row(name: str, result: results.Result) -> str:
-    metric, value = tasks.metric(name), result.metrics[name]
-    half = metric.half_width(value, result.items, result.half_widths.get(name))
-    label, text = f"{metric.label} on {result.on or result.dataset}", report.Estimate(value, None, 1, half).text()
-    return f"| {escape.markdown(label)} | {text} {metric.unit} | `{result.profile}` | {result.items} |"
+    """One number of a result as a row of a table in Markdown."""
+    metric = tasks.metric(name)
+    value = result.metrics[name]
+    half_width = metric.half_width(value, result.items, result.half_widths.get(name))
+    label = escape.markdown(f"{metric.label} on {result.on or result.dataset}")
+    number = report.Estimate(value, None, 1, half_width).text()
+    return f"| {label} | {number} {metric.unit} | `{result.profile}` | {result.items} |"
 
 
 def stored(run: Path, record: dict[str, Any]) -> list[results.Result]:
     """The results of all tasks that scored a run, of those beside it and those that came with the package."""
     with describing(run):
-        wanted = Settings.model_validate(record["settings"]).identity(), {**record["recipe"], "name": ""}
+        trained = _what_is_trained(record["settings"], record["recipe"])
     beside = run.resolve().parents[1:2]  # none of a run at the root of a disk
-    every = results.find((*beside, *shipped.RESULTS), dataset=record["dataset"], seed=record["seed"])
-    own = [(r, (Settings.model_validate(r.settings).identity(), {**r.recipe, "name": ""})) for r in every]
-    return [r for r, what in own if what == wanted]
+    results_of_run = []
+    for result in results.find((*beside, *shipped.RESULTS), dataset=record["dataset"], seed=record["seed"]):
+        if _what_is_trained(result.settings, result.recipe) == trained:
+            results_of_run.append(result)
+    return results_of_run
+
+
+def _what_is_trained(settings: dict[str, Any], recipe: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What decides the encoders beside data and seed: settings of training, and the recipe under whatever name."""
+    return Settings.model_validate(settings).identity(), {**recipe, "name": ""}
 
 
 def score(
@@ -230,14 +266,8 @@ def score(
     settings = settings.override(arch=arch or encoder, stem=stem, width=1.0)
     if image_size is not None:
         settings = settings.override(image_size=image_size)
-    question = Question(
-        task,
-        data.load(dataset),
-        settings,
-        profile,
-        first_seed,
-        device="cuda" if torch.cuda.is_available() else "cpu",
-    )
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    question = Question(task, data.load(dataset), settings, profile, first_seed, device)
     for result in _results(question, encoder, arch):
         results.save(result, out_dir)
     stored = results.find((out_dir, *shipped.RESULTS), profile=profile)

@@ -12,6 +12,7 @@ import torch
 
 from contrastlab import data, methods
 from contrastlab.pictures.domain import modality
+from contrastlab.pictures.items import Splits
 from contrastlab.recipe import Recipe
 from contrastlab.support.errors import (
     MissingDataError,
@@ -25,7 +26,7 @@ from contrastlab.tables import pool, report
 from contrastlab.tables.execution import Execution, say
 from contrastlab.tables.job import Answer, Job, expand, refusal, stored, with_metric
 from contrastlab.tables.own import Given, own_settings
-from contrastlab.tables.plan import REFERENCES, TablePlan
+from contrastlab.tables.plan import RANDOM, RANDOM_LAB, SUPERVISED, TablePlan
 from contrastlab.tables.plan import plan as read_plan
 from contrastlab.tables.profiles import OWN, PROFILE_VARIABLE, choose_profile, is_paper
 from contrastlab.tables.published import parse_seeds
@@ -37,13 +38,12 @@ from contrastlab.views import Split
 
 def references(names: Iterable[str], profile: str) -> list[str]:
     """The reference rows that rows ask for: the parts of a colour space see more than one, and have their own floor."""
-    random, random_lab, supervised = REFERENCES
-    wanted = [random]
+    references = [RANDOM]
     if any(isinstance(methods.get(name).views, Split) for name in names):
-        wanted.append(random_lab)
+        references.append(RANDOM_LAB)
     if not is_paper(profile):
-        wanted.append(supervised)
-    return wanted
+        references.append(SUPERVISED)
+    return references
 
 
 def table(
@@ -88,25 +88,31 @@ def table(
     """
     pool.refuse_in_worker()
     how = _execution(dataset, execution)
-    names, registered = _registered(rows)
-    if registered and cluster is not None:
-        raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(registered)})")
-    plan = read_plan(paper, number).with_rows(registered).with_precision(precision)
+    names, own_recipes = _register(rows)
+    if own_recipes and cluster is not None:
+        raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own_recipes)})")
+    plan = read_plan(paper, number).with_rows(own_recipes).with_precision(precision)
     base = choose_profile(profile, plan.profiles)
     plan = plan.with_settings(own_settings(base, settings))
+    every_row = _rows(plan, names, base, references_too)
     stored_profile = base if plan.own is None else OWN
-    methods_of_rows = plan.resolve_all(names)
-    if references_too and plan.references:
-        methods_of_rows = _without_repeats([*methods_of_rows, *references(methods_of_rows, base)])
-    every = expand(plan, dataset, methods_of_rows, parse_seeds(seeds), stored_profile, columns)
-    workers = 1 if registered else pool.workers(jobs, how, len(every))
-    answers, missing = look_up(every, how, log)
+    every_job = expand(plan, dataset, every_row, parse_seeds(seeds), stored_profile, columns)
+    workers = 1 if own_recipes else pool.workers(jobs, how, len(every_job))
+    answers, jobs_to_run = look_up(every_job, how, log)
     if plan.own is not None:
-        check_changes(every, plan.own.changes)
-        check_encoders(missing, how)
-    announce(plan, dataset, every, missing, profile, how, workers, log)
-    answers |= pool.run_all(missing, how, workers=workers, cluster=cluster, log=log)
-    return _reports(plan, every, answers, dataset)
+        check_changes(every_job, plan.own.changes)
+        check_encoders(jobs_to_run, how)
+    announce(plan, dataset, every_job, jobs_to_run, profile, how, workers, log)
+    answers |= pool.run_all(jobs_to_run, how, workers=workers, cluster=cluster, log=log)
+    return _reports(plan, every_job, answers, dataset)
+
+
+def _rows(plan: TablePlan, names: str | list[str], profile: str, references_too: bool) -> tuple[str, ...]:
+    """Full names of the rows to fill, and behind them of the reference rows that they ask for."""
+    rows = plan.resolve_all(names)
+    if references_too and plan.references:
+        rows = _without_repeats([*rows, *references(rows, profile)])
+    return rows
 
 
 def _reports(
@@ -114,10 +120,14 @@ def _reports(
 ) -> Report | report.Reports:
     """A report of each column that has jobs."""
     profile = every[0].profile
+    answers_by_column: dict[str, list[Answer]] = {}
+    for job in every:
+        answers_of_column = answers_by_column.setdefault(job.column, [])
+        if job in answers:
+            answers_of_column.append(answers[job])
     reports = []
-    for column in _without_repeats(job.column for job in every):
-        of_column = [answers[job] for job in every if job.column == column and job in answers]
-        reports.append(report.table(plan, of_column, dataset, profile, column=column))
+    for column, answers_of_column in answers_by_column.items():
+        reports.append(report.table(plan, answers_of_column, dataset, profile, column=column))
     if len(reports) == 1:
         return reports[0]
     return report.Reports(tuple(reports))
@@ -148,69 +158,88 @@ def check_changes(every: Iterable[Job], changes: Mapping[str, Any]) -> None:
 
 def check_encoders(missing: Iterable[Job], execution: Execution) -> None:
     """Refuse settings that no views or encoders can be made of, before anything is computed."""
-    seen = set()
+    checked = set()
     for job in missing:
         source = job.load(execution)[0].pretrain
         views = job.effective_recipe.views
-        same = digest({"channels": views.channels(source.channels), "settings": job.settings.identity(False)})
-        if same in seen:
+        decisive = {"channels": views.channels(source.channels), "settings": job.settings.identity(False)}
+        if digest(decisive) in checked:
             continue
-        seen.add(same)
+        checked.add(digest(decisive))
         kind = modality(source)
         kind.augmentation(job.settings)
         with torch.random.fork_rng(devices=[]):
             kind.encoders(views, source, job.settings)
 
 
-def _registered(rows: str | Recipe | Iterable[str | Recipe]) -> tuple[str | list[str], list[str]]:
+def _register(rows: str | Recipe | Iterable[str | Recipe]) -> tuple[str | list[str], list[str]]:
     """Names of rows, and of those among them that are recipes of the caller's own, which are registered here."""
     if isinstance(rows, str):
         return rows, []
     if isinstance(rows, Recipe):
         rows = [rows]
     names = []
-    registered = []
+    own_recipes = []
     for row in rows:
         if isinstance(row, Recipe):
             recipe = methods.add(row)
-            registered.append(recipe.name)
+            own_recipes.append(recipe.name)
             names.append(recipe.name)
         else:
             names.append(row)
-    return names, registered
+    return names, own_recipes
 
 
 def look_up(every: Sequence[Job], execution: Execution, log: Log) -> tuple[dict[Job, Answer], list[Job]]:
     """What is stored or cannot be, and the jobs that are left to run."""
     answers: dict[Job, Answer] = {}
-    concerned: defaultdict[str, list[str]] = defaultdict(list)  # methods or data, by the reason why there is no number
-    for on in _without_repeats(job.on for job in every):
-        jobs = [job for job in every if job.on == on]
+    names_by_reason: defaultdict[str, list[str]] = defaultdict(list)  # methods or data, by why there is no number
+    for scored_on, jobs in _by_scored_data(every).items():
         try:
             splits = jobs[0].load(execution)
         except NotApplicableError as error:
-            reason = str(error)
-            answers |= {job: Unavailable(job.method, reason) for job in jobs}
-            concerned[f"n/a: {reason}"] += [job.method for job in jobs]
-            continue
+            answers |= _unavailable(jobs, str(error))
+            names_by_reason[f"n/a: {error}"] += [job.method for job in jobs]
         except (MissingDataError, MissingExtraError) as error:
             execution.load(jobs[0].data)  # without data to pre-train on, nothing can be run
             reason = _what_is_needed(error, execution)
-            answers |= {job: Unavailable(job.method, reason) for job in jobs}
-            concerned[reason].append(on)
-            continue
-        for job in jobs:
-            refused = refusal(job, splits)
-            if refused is not None:
-                answers[job] = refused
-                concerned[f"n/a: {refused.reason}"].append(job.method)
-                continue
-            result = stored(job, execution, splits)
-            if result is not None:
-                answers[job] = with_metric(job, result)
-    for reason, names in concerned.items():
+            answers |= _unavailable(jobs, reason)
+            names_by_reason[reason].append(scored_on)
+        else:
+            answers |= _look_up_on(splits, jobs, execution, names_by_reason)
+    for reason, names in names_by_reason.items():
         log(f"[{', '.join(_without_repeats(names))}] {reason}")
     return answers, [job for job in every if job not in answers]
+
+
+def _by_scored_data(every: Iterable[Job]) -> dict[str, list[Job]]:
+    """The jobs by the data that their task scores on."""
+    groups: dict[str, list[Job]] = {}
+    for job in every:
+        groups.setdefault(job.on, []).append(job)
+    return groups
+
+
+def _unavailable(jobs: Iterable[Job], reason: str) -> dict[Job, Answer]:
+    """The same reason as the answer of each job."""
+    return {job: Unavailable(job.method, reason) for job in jobs}
+
+
+def _look_up_on(
+    splits: tuple[Splits, Splits], jobs: Iterable[Job], execution: Execution, names_by_reason: dict[str, list[str]]
+) -> dict[Job, Answer]:
+    """Refusals and stored results of jobs on data that are there; refused methods are added to ``names_by_reason``."""
+    answers: dict[Job, Answer] = {}
+    for job in jobs:
+        refused = refusal(job, splits)
+        if refused is not None:
+            answers[job] = refused
+            names_by_reason[f"n/a: {refused.reason}"].append(job.method)
+            continue
+        result = stored(job, execution, splits)
+        if result is not None:
+            answers[job] = with_metric(job, result)
+    return answers
 
 
 def _what_is_needed(error: MissingDataError | MissingExtraError, execution: Execution) -> str:
@@ -232,16 +261,16 @@ def announce(
 ) -> None:
     """Say what will be run, on what, what is stored already, and how to choose otherwise."""
     profile = every[0].profile
-    seeds = dict.fromkeys(str(job.seed) for job in every)
-    why = f" (auto: {_reason_of_auto()})" if wanted == "auto" else ""
-    log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
+    reason_of_auto = f" (auto: {_reason_of_auto()})" if wanted == "auto" else ""
+    seeds = ", ".join(_without_repeats(str(job.seed) for job in every))
+    log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{reason_of_auto}, seeds {seeds}")
     splits = execution.load(every[0].data)
     log(f"data: {splits.note or splits.name}")
     at_once = f", {workers} at a time" if workers > 1 and len(missing) > 1 else ""
     log(f"{len(every) - len(missing)} of {len(every)} cells need no run; {len(missing)} to run{at_once}")
-    others = [p for p in plan.profiles if p != profile]
-    how = "--profile NAME, or -p profile NAME with papermill"
-    log(f"other profiles: {', '.join(others)} ({how}); stop with Ctrl-C and run again to continue")
+    other_profiles = ", ".join(name for name in plan.profiles if name != profile)
+    option = "--profile NAME, or -p profile NAME with papermill"
+    log(f"other profiles: {other_profiles} ({option}); stop with Ctrl-C and run again to continue")
 
 
 def _reason_of_auto() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -108,14 +109,15 @@ class Job:
 
     def check(self, splits: tuple[Splits, Splits]) -> None:
         """Refuse data that the recipe cannot see, or the task cannot be scored on, with a ``NotApplicableError``."""
-        own, on = splits
-        self.effective_recipe.views.channels(own.pretrain.channels)
-        self.task.check(on)
+        pretraining, scored_on = splits
+        self.effective_recipe.views.channels(pretraining.pretrain.channels)
+        self.task.check(scored_on)
         if self.effective_recipe.keys is None:
             return
-        size, images = self.settings.batch_size, len(own.pretrain)
-        if size > min(images, self.settings.train_images or images):
-            batches = f"profile {self.profile} trains with batches of {size}"
+        images = len(pretraining.pretrain)
+        used_images = min(images, self.settings.train_images or images)
+        if self.settings.batch_size > used_images:
+            batches = f"profile {self.profile} trains with batches of {self.settings.batch_size}"
             raise NotApplicableError(f"{batches}, and {self.data} has {images} images")
 
     def run_of(self, own: Splits, execution: Execution) -> Run:
@@ -140,10 +142,13 @@ class Job:
     def text(self, result: Result) -> str:
         """``transfer accuracy on digits 61.20 percent``; without the data where they are those of pre-training."""
         metric = tasks.metric(self.metric)
+        label = metric.label
+        if self.on:
+            label = f"{label} on {self.on}"
         value = result.metrics.get(metric.name)
-        label = f"{metric.label} on {self.on}" if self.on else metric.label
-        number = "n/a" if value is None else f"{value:.2f} {metric.unit}"
-        return f"{label} {number}"
+        if value is None:
+            return f"{label} n/a"
+        return f"{label} {value:.2f} {metric.unit}"
 
 
 def expand(
@@ -151,9 +156,9 @@ def expand(
 ) -> list[Job]:
     """The jobs of some rows of a published table (full names), seed after seed."""
     selected = plan.select(dataset, columns)
-    rows = tuple(rows)
-    return [
-        Job(
+    jobs = []
+    for seed, row, (name, column) in itertools.product(seeds, rows, selected.items()):
+        job = Job(
             recipe=methods.get(row),
             settings=plan.settings(column.data, row, profile, column),
             data=column.data,
@@ -164,10 +169,8 @@ def expand(
             table=plan.name,
             column=name,
         )
-        for seed in seeds
-        for row in rows
-        for name, column in selected.items()
-    ]
+        jobs.append(job)
+    return jobs
 
 
 def refusal(job: Job, splits: tuple[Splits, Splits]) -> Unavailable | None:
@@ -213,13 +216,16 @@ def run(job: Job, execution: Execution | None = None, *, wait: bool = True, log:
     pretraining, scored_on = splits
     training = job.run_of(pretraining, execution)
     with training.locked(fabric, wait=wait, log=log):
-        # of several processes the first decides: the others may look at files at another moment
-        result = fabric.broadcast(stored(job, execution, splits) if fabric.is_global_zero else None)
+        result = None
+        if fabric.is_global_zero:  # it decides for all processes: others may look at files at another moment
+            result = stored(job, execution, splits)
+        result = fabric.broadcast(result)
         if result is not None:
             log(f"[{job.method} seed {job.seed}] stored: {job.text(result)}")
             return with_metric(job, result)
-        computed: Any = fabric.broadcast(_compute(job, training, scored_on, fabric, execution, log))
-        return with_metric(job, computed)
+        answer = _compute(job, training, scored_on, fabric, execution, log)
+        shared_answer: Any = fabric.broadcast(answer)
+        return with_metric(job, shared_answer)
 
 
 def with_metric(job: Job, answer: Answer) -> Answer:
@@ -234,9 +240,9 @@ def _compute(job: Job, run: Run, on: Splits, fabric: Fabric, execution: Executio
     """Find or make the run, score it, store the result; only the first of several processes has an answer."""
     clock = results.Clock(fabric.device)
     data_fingerprint = data_hash(run.data, on)
-    on_own = on is run.data
+    scored_on_own_data = on is run.data
     run = run.to(fabric.device)
-    on = run.data if on_own else on.to(fabric.device)
+    on = run.data if scored_on_own_data else on.to(fabric.device)
     try:
         trained = run.train(
             fabric, resume=execution.resume, max_minutes=execution.max_minutes, speed=execution.speed, log=log
@@ -248,8 +254,8 @@ def _compute(job: Job, run: Run, on: Splits, fabric: Fabric, execution: Executio
         record = _score(job, run, trained, on, fabric, execution, log)
         if isinstance(record, Unavailable):
             return record
-        speed = trained.images / trained.seconds if trained.seconds else None
-        provenance = clock.read(data_fingerprint=data_fingerprint, data_note=on.note, images_per_s=speed)
+        images_per_s = trained.images / trained.seconds if trained.seconds else None
+        provenance = clock.read(data_fingerprint=data_fingerprint, data_note=on.note, images_per_s=images_per_s)
         result = _result(job, run, trained, record, execution, provenance)
         results.save(result, execution.out_dir)
         log(f"[{job.method} seed {job.seed}] {job.text(result)} in {result.provenance.wall_s:.0f} s")
@@ -266,7 +272,8 @@ def _score(
     if not execution.resume and setting.folder is not None:
         shutil.rmtree(setting.folder, ignore_errors=True)
     try:
-        with decoders((execution.speed or Speed()).workers * fabric.world_size):
+        speed = execution.speed or Speed()
+        with decoders(speed.workers * fabric.world_size):
             measured = job.task.score(trained.encoders, setting)
     except NotApplicableError as reason:
         return Unavailable(job.method, str(reason))

@@ -29,7 +29,7 @@ from contrastlab.tables.published import catalogue, parse_seeds, published, tabl
 from contrastlab.tables.results import Result
 from contrastlab.tables.runs import Run
 
-Made = report.Report | report.Reports
+TableReport = report.Report | report.Reports
 
 PARAMETERS: Mapping[str, Any] = {
     "dataset": "shapes",
@@ -59,15 +59,17 @@ class ShownClaims:
         for plan in self.plans:
             if len(self.plans) > 1:
                 parts.append(f"<h4>{escape.html(plan.heading)}</h4>")
-            parts += [f"<p>{escape.html(plan.claim)}</p>", printed(plan, "to_html", border=0)]
+            parts.append(f"<p>{escape.html(plan.claim)}</p>")
+            parts.append(printed(plan, "to_html", border=0))
         return "".join(parts)
 
     def __repr__(self) -> str:
         parts = []
         for plan in self.plans:
-            heading = f"{plan.heading}\n" if len(self.plans) > 1 else ""
-            numbers = printed(plan, "to_string")
-            parts.append(heading + f"{plan.claim}\n\n{numbers}".rstrip("\n"))
+            text = f"{plan.claim}\n\n{printed(plan, 'to_string')}".rstrip("\n")
+            if len(self.plans) > 1:
+                text = f"{plan.heading}\n{text}"
+            parts.append(text)
         return "\n\n".join(parts)
 
 
@@ -104,9 +106,10 @@ class Study:
         """The fields of :class:`contrastlab.tables.Execution` that parameters decide."""
         return {"data_root": self.data_root, "out_dir": self.out_dir, "read_also": self.read_also}
 
-    def results(self, **wanted: Any) -> list[Result]:
+    def results(self, **filters: Any) -> list[Result]:
         """Stored results of this notebook's data set and profile; see :func:`contrastlab.tables.results.find`."""
-        return results.find(self.folders, **{"dataset": self.dataset, "profile": self.profile, **wanted})
+        filters = {"dataset": self.dataset, "profile": self.profile, **filters}
+        return results.find(self.folders, **filters)
 
 
 @dataclass
@@ -114,7 +117,7 @@ class Notebook(Study):
     """A notebook of one table or of several tables of one paper; ``number`` is by default that of the first."""
 
     plans: Mapping[str, TablePlan]  # by number
-    shown: list[Made] = field(default_factory=list)  # the tables that were run
+    shown: list[TableReport] = field(default_factory=list)  # the tables that were run
 
     def plan(self, number: int | str | None = None) -> TablePlan:
         """One of the tables."""
@@ -136,9 +139,10 @@ class Notebook(Study):
         full_names = [plan.find(name) for name in names]
         return tuple(dict.fromkeys(name for name in full_names if name is not None))
 
-    def run(self, number: int | str | None = None, **changes: Any) -> Made:
+    def run(self, number: int | str | None = None, **changes: Any) -> TableReport:
         """:func:`contrastlab.tables.table` with the parameters and ``changes``; only read if no row is asked for."""
-        plan, rows = self.plan(number), self.rows(number)
+        plan = self.plan(number)
+        rows = self.rows(number)
         if not rows:
             return self._read(self.folders, plan, self.dataset, self.profile)
         arguments = {key: self.parameters[key] for key in ("columns", "profile", "settings", "seeds", "jobs")}
@@ -147,7 +151,7 @@ class Notebook(Study):
         self.shown.append(report)
         return report
 
-    def stored(self, dataset: str, profile: str, number: int | str | None = None) -> Made:
+    def stored(self, dataset: str, profile: str, number: int | str | None = None) -> TableReport:
         """A table from results that are kept with the project: its columns with a number, or the first without any."""
         return self._read(self.read_also, self.plan(number), dataset, profile)
 
@@ -155,13 +159,17 @@ class Notebook(Study):
         """The best evidence that the project keeps for a table; smoke runs are none."""
         plan = self.plan(number)
         ranked = report.best_first(report.evidence(plan, results.find(self.read_also)))
-        best = self.stored(ranked[0].dataset, ranked[0].profile, number) if ranked else None
-        return report.BestEvidence(plan.name, best, tuple(ranked[1:]))
+        if not ranked:
+            return report.BestEvidence(plan.name, None)
+        best, *others = ranked
+        return report.BestEvidence(plan.name, self.stored(best.dataset, best.profile, number), tuple(others))
 
-    def _read(self, folders: Sequence[Path], plan: TablePlan, dataset: str, profile: str) -> Made:
-        here = results.find(folders, dataset=dataset, profile=profile)
-        filled = report.columns(plan, here, dataset, profile)
-        return filled[0] if len(filled) == 1 else report.Reports(filled)
+    def _read(self, folders: Sequence[Path], plan: TablePlan, dataset: str, profile: str) -> TableReport:
+        stored = results.find(folders, dataset=dataset, profile=profile)
+        reports = report.columns(plan, stored, dataset, profile)
+        if len(reports) == 1:
+            return reports[0]
+        return report.Reports(reports)
 
     def pretrained(self, row: str) -> tuple[Run, nn.ModuleList]:
         """The run behind a row of the first table with the first seed, and its encoders."""
@@ -174,19 +182,22 @@ class Notebook(Study):
         """Refuse tables with a row that was asked for and has neither a number in the metric's range nor a reason."""
         if not self.shown:
             raise ContrastLabError(f"{self.name}: no table was run, so nothing is checked")
-        for made in self.shown:
-            made.check(self.rows(made.plan.table))
+        for each in self.shown:
+            each.check(self.rows(each.plan.table))
 
 
 def _names(rows: Any) -> list[str]:
+    """Names of rows from a list, or from a text with commas between them."""
     parts = rows if isinstance(rows, list | tuple) else str(rows).split(",")
-    return [str(name).strip() for name in parts if str(name).strip()]
+    names = [str(part).strip() for part in parts]
+    return [name for name in names if name]
 
 
 def write(target: str, to: Path | None = None) -> Path:
     """Write the notebook of a table (``ring/table1``) or one by name, without outputs, to a new file or a folder."""
-    of_tables = {entry.name: Path(entry.notebook).stem for entry in catalogue() if entry.notebook}
-    notebooks = of_tables | {name: name for name in shipped.notebooks()}
+    notebooks = {entry.name: Path(entry.notebook).stem for entry in catalogue() if entry.notebook}
+    for name in shipped.notebooks():
+        notebooks[name] = name
     check_name("table with a notebook", target, notebooks)
     path = Path() if to is None else to
     if path.is_dir():
@@ -225,27 +236,35 @@ def open(
     first = next(iter(plans.values()))
     resolved = _resolved(first.name, namespace, first.profiles, also)
     parameters = resolved["parameters"]
-    own = own_settings(resolved["profile"], parameters["settings"])
-    if own is not None:
-        plans = {number: plan.with_settings(own) for number, plan in plans.items()}
+    settings = own_settings(resolved["profile"], parameters["settings"])
+    if settings is not None:
+        plans = {number: plan.with_settings(settings) for number, plan in plans.items()}
         resolved["profile"] = OWN
     notebook = Notebook(**resolved, plans=plans)
-    names = _names(parameters["rows"])
-    check(names, "rows", parameters["rows"], "'all', or names of rows")
-    for name in names:
-        if name != "all" and not any(plan.find(name) for plan in plans.values()):
-            short = [known.rpartition("/")[2] for plan in plans.values() for known in (*plan.rows, *REFERENCES)]
-            raise unknown(f"row of {notebook.name}", name, dict.fromkeys(short))
+    _check_rows(notebook)
     for plan in plans.values():
         plan.select(notebook.dataset, parameters["columns"])
     return notebook
 
 
+def _check_rows(notebook: Notebook) -> None:
+    """Refuse a row that none of the notebook's tables has."""
+    rows = notebook.parameters["rows"]
+    plans = notebook.plans.values()
+    names = _names(rows)
+    check(names, "rows", rows, "'all', or names of rows")
+    for name in names:
+        if name == "all" or any(plan.find(name) for plan in plans):
+            continue
+        full_names = [full_name for plan in plans for full_name in (*plan.rows, *REFERENCES)]
+        short_names = dict.fromkeys(full_name.rpartition("/")[2] for full_name in full_names)
+        raise unknown(f"row of {notebook.name}", name, short_names)
+
+
 def _resolved(name: str, namespace: Mapping[str, Any], profiles: Sequence[str], also: Sequence[str]) -> dict[str, Any]:
     """The fields of a :class:`Study`."""
     parameters = check_parameters(namespace, also)
-    here = Path.cwd()
-    root = next((path for path in (here, *here.parents) if (path / "pyproject.toml").exists()), here)
+    root = _project_root(Path.cwd())
     return {
         "name": name,
         "parameters": parameters,
@@ -257,6 +276,14 @@ def _resolved(name: str, namespace: Mapping[str, Any], profiles: Sequence[str], 
         "out_dir": root / str(parameters["out_dir"]),
         "read_also": tuple(dict.fromkeys((root / "results", shipped.folder("results")))),
     }
+
+
+def _project_root(folder: Path) -> Path:
+    """The nearest folder upwards that has a ``pyproject.toml``; where none has, the folder itself."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / "pyproject.toml").exists():
+            return candidate
+    return folder
 
 
 def check_parameters(namespace: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:

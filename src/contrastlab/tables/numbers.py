@@ -9,12 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from contrastlab.support.errors import check
+from contrastlab.support.provenance import Provenance
 from contrastlab.tables.results import Result
 
 
 def signed(value: float, digits: int = 2, *, sign: bool = False) -> str:
     """A number with a proper minus sign, and a plus where ``sign`` asks for one."""
-    return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+    plus = "+" if sign else ""
+    return f"{value:{plus}.{digits}f}".replace("-", "−")
+
+
+def plural(word: str, count: int) -> str:
+    """A word that takes an s, with it unless there is one of it."""
+    if count == 1:
+        return word
+    return f"{word}s"
 
 
 def _t_quantile(freedom: int) -> float:
@@ -39,12 +48,15 @@ class Estimate:
         Of two seeds both numbers, ``83.90 (83.70 to 84.10)``: their t interval is 12.7 times as wide.
         """
         number = signed(self.mean, sign=sign)
+        if self.half_width is None and self.sampling is None:
+            return number
         if self.half_width is None:
-            return number if self.sampling is None else f"{number} (± {self.sampling:.2f})"
+            return f"{number} (± {self.sampling:.2f})"
         if self.seeds > 2:
             return f"{number} ± {self.half_width:.2f}"
         apart = self.half_width / _t_quantile(1)
-        low, high = (signed(self.mean + side, sign=sign) for side in (-apart, apart))
+        low = signed(self.mean - apart, sign=sign)
+        high = signed(self.mean + apart, sign=sign)
         return f"{number} ({low} to {high})"
 
 
@@ -61,22 +73,47 @@ def interval(values: Sequence[float]) -> tuple[float, float | None]:
 def machine(result: Result) -> str:
     """What a result was computed on."""
     where = result.provenance
-    return where.gpu or f"{where.cpu}, {where.threads} thread{'s' * (where.threads != 1)}"
+    if where.gpu:
+        return where.gpu
+    return f"{where.cpu}, {where.threads} {plural('thread', where.threads)}"
 
 
 def origin(results: Sequence[Result]) -> str:
     """Where results come from, in one sentence: seeds, days, code, packages, machine and time."""
     check(results, "results", [], "at least one stored result")
-    where = [r.provenance for r in results]
-    days = sorted({p.finished.date().isoformat() for p in where})
-    commits = sorted({(p.git_commit or "no commit")[:9] + "+" * bool(p.git_dirty) for p in where})
-    torch = sorted({p.versions.get("torch", "?") for p in where})
-    seeds = sorted({r.seed for r in results})
-    hours = math.fsum(p.wall_s for p in where) / 3600
-    return (
-        f"{len(results)} results, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))};"
-        f" {days[0]}{' to ' + days[-1] if len(days) > 1 else ''}; code {', '.join(commits)};"
-        f" torch {', '.join(torch)}; {', '.join(sorted({machine(r) for r in results}))};"
-        f" {hours:.1f} hours in all, {max(p.wall_s for p in where) / 60:.0f} minutes the longest."
-        + (" A + is code with changes that were not committed." if any(p.git_dirty for p in where) else "")
-    )
+    provenances = [result.provenance for result in results]
+    seeds = {result.seed for result in results}
+    commits = {_commit(provenance) for provenance in provenances}
+    versions = {provenance.versions.get("torch", "?") for provenance in provenances}
+    machines = {machine(result) for result in results}
+    seconds = [provenance.wall_s for provenance in provenances]
+    parts = [
+        f"{len(results)} results, {plural('seed', len(seeds))} {', '.join(map(str, sorted(seeds)))}",
+        _days(provenances),
+        f"code {', '.join(sorted(commits))}",
+        f"torch {', '.join(sorted(versions))}",
+        ", ".join(sorted(machines)),
+        f"{math.fsum(seconds) / 3600:.1f} hours in all, {max(seconds) / 60:.0f} minutes the longest.",
+    ]
+    text = "; ".join(parts)
+    if any(provenance.git_dirty for provenance in provenances):
+        text += " A + is code with changes that were not committed."
+    return text
+
+
+def _commit(provenance: Provenance) -> str:
+    """Nine digits of a commit, with a plus behind it where there were changes."""
+    commit = (provenance.git_commit or "no commit")[:9]
+    if provenance.git_dirty:
+        return f"{commit}+"
+    return commit
+
+
+def _days(provenances: Sequence[Provenance]) -> str:
+    """The day on which all were finished, or the first and the last day."""
+    days = [provenance.finished.date().isoformat() for provenance in provenances]
+    first = min(days)
+    last = max(days)
+    if first == last:
+        return first
+    return f"{first} to {last}"

@@ -32,12 +32,15 @@ from contrastlab.tables.profiles import (
 from contrastlab.tables.published import PAPERS, Table, cells_of, plans
 from contrastlab.tables.results import setup
 
+RANDOM = "ours/random"
+RANDOM_LAB = "ours/random_lab"  # the floor of two-stream methods
+SUPERVISED = "ours/supervised"
 REFERENCES: Mapping[str, str] = {
-    "ours/random": "random encoder",
-    "ours/random_lab": "random encoders of L and ab",
-    "ours/supervised": "supervised, same encoder",
+    RANDOM: "random encoder",
+    RANDOM_LAB: "random encoders of L and ab",
+    SUPERVISED: "supervised, same encoder",
 }
-"""The reference rows of ours: method name to printed name. The second one is the floor of two-stream methods."""
+"""The reference rows of ours: method name to the name that tables show."""
 
 _SCOPES = ("modality", "dataset", "method")
 
@@ -91,22 +94,21 @@ class TablePlan(Table):
     @model_validator(mode="before")
     @classmethod
     def _whole(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        columns, settings = raw.get("columns"), raw.get("settings")
-        if not isinstance(columns, dict) or not all(isinstance(column, str | dict) for column in columns.values()):
-            raise ValueError(f"columns={columns!r}: accepted is a table of columns, each a text or a table")
-        if not isinstance(settings, dict):
-            raise ValueError(f"settings={settings!r}: accepted is a table of the paper's settings")
-        whole: dict[str, Any] = {"protocol": dict(settings), "columns": {}}
+        """The fields of a plan from what its file says."""
+        _check_raw(raw)
+        protocol = dict(raw["settings"])
+        fields: dict[str, Any] = {}
         for name, value in raw.items():
             if name in _SCOPES:
-                whole["protocol"][name] = value
+                protocol[name] = value
             elif name not in ("settings", "columns"):
-                whole[name] = value
-        for name, column in columns.items():
+                fields[name] = value
+        columns = {}
+        for name, column in raw["columns"].items():
             if isinstance(column, str):
                 column = {"data": name, "published": column}
-            whole["columns"][name] = {"metric": raw.get("metric", "linear"), **column}
-        return whole
+            columns[name] = {"metric": raw.get("metric", "linear"), **column}
+        return {"protocol": protocol, "columns": columns, **fields}
 
     @model_validator(mode="after")
     def _consistent(self) -> TablePlan:
@@ -129,33 +131,38 @@ class TablePlan(Table):
     def _check_printed_names(self) -> None:
         """Refuse a row or a column that is not among the transcribed ones."""
         cells = cells_of(self.paper, self.table)
-        printed = {"row": {row for row, _ in cells}, "column": {column for _, column in cells}}
+        rows = list(self.rows.values())
         headings = [column.published for column in self.columns.values()]
-        kinds = ("column", "row") if self.transposed else ("row", "column")
-        for kind, used in zip(kinds, (list(self.rows.values()), headings), strict=True):
-            suffixes = {""}
-            if kind == "row" and self.columns:
-                suffixes = {column.suffix for column in self.columns.values()}
-            for name in used:
-                if "" in headings:
-                    name = name.partition(" / ")[0]
-                if name and not any(name + suffix in printed[kind] for suffix in suffixes):
-                    raise ValueError(str(errors.unknown(f"published {kind}", name, printed[kind])))
+        if "" in headings:  # cells name their own columns
+            rows = [name.partition(" / ")[0] for name in rows]
+            headings = [name.partition(" / ")[0] for name in headings]
+        if self.transposed:
+            rows, headings = headings, rows
+        suffixes = {column.suffix for column in self.columns.values()} or {""}
+        _check_printed("row", rows, {row for row, _ in cells}, suffixes)
+        _check_printed("column", headings, {column for _, column in cells}, {""})
 
     @property
     def heading(self) -> str:
         """``Table 1``, as the paper calls it."""
-        return f"Figure {self.table[6:]}" if self.table.startswith("figure") else f"Table {self.table}"
+        if self.table.startswith("figure"):
+            return f"Figure {self.table.removeprefix('figure')}"
+        return f"Table {self.table}"
 
     @property
     def floor(self) -> str:
         """The row that others are read against: the table's own untrained row, or the random encoder of ours."""
-        return next((name for name in self.rows if not recipes.facts(name).trained), next(iter(REFERENCES)))
+        for name in self.rows:
+            if not recipes.facts(name).trained:
+                return name
+        return RANDOM
 
     @property
     def references(self) -> Mapping[str, str]:
         """The reference rows of ours beside the table's: none where the table prints an untrained row itself."""
-        return REFERENCES if self.floor in REFERENCES else {}
+        if self.floor not in REFERENCES:
+            return {}
+        return REFERENCES
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -165,7 +172,8 @@ class TablePlan(Table):
     @property
     def modalities(self) -> tuple[str, ...]:
         """The kinds of data that it pre-trains on: those of its columns, images where it has none."""
-        return tuple(dict.fromkeys(recipes.modality(column.data) for column in self.columns.values())) or ("image",)
+        modalities = dict.fromkeys(recipes.modality(column.data) for column in self.columns.values())
+        return tuple(modalities) or ("image",)
 
     def select(self, dataset: str, columns: str | Iterable[str] = "all") -> dict[str, Column]:
         """The columns, ``"all"`` or some by name, that a run on ``dataset`` can fill.
@@ -173,58 +181,68 @@ class TablePlan(Table):
         Data without a published column fill each kind of column, without published numbers; a modality has to fit.
         """
         self.check_dataset(dataset)
-        kind = recipes.modality(dataset)
-        if kind not in self.modalities:
-            why = f"{self.paper} {self.heading.lower()} has no column for data of {kind}s, such as {dataset}"
-            trained_on = " or ".join(f"{each}s" for each in self.modalities)
-            raise errors.NotApplicableError(f"{why}; it pre-trains on {trained_on}")
-        here = {name: column for name, column in self.columns.items() if column.data == dataset}
-        if not self.columns:  # a figure that prints no numbers
-            here = {dataset: Column(data=dataset, metric=self.metric)}
-        elif not here:
-            here = self._unpublished_columns(dataset, kind)
-        names = columns.split(",") if isinstance(columns, str) else list(columns)
-        names = [name.strip() for name in names]
+        fillable = self._columns_for(dataset)
+        names = _names(columns)
         if names == ["all"]:
-            return here
+            return fillable
         for name in names:
-            errors.check_name(f"column of {self.paper} table {self.table} for {dataset}", name, here)
-        return {name: here[name] for name in names}
+            errors.check_name(f"column of {self.paper} table {self.table} for {dataset}", name, fillable)
+        return {name: fillable[name] for name in names}
+
+    def _columns_for(self, dataset: str) -> dict[str, Column]:
+        """All columns that a run on ``dataset`` can fill, published or not."""
+        modality = recipes.modality(dataset)
+        if modality not in self.modalities:
+            problem = f"{self.paper} {self.heading.lower()} has no column for data of {modality}s, such as {dataset}"
+            trained_on = " or ".join(f"{each}s" for each in self.modalities)
+            raise errors.NotApplicableError(f"{problem}; it pre-trains on {trained_on}")
+        if not self.columns:  # a figure that prints no numbers
+            return {dataset: Column(data=dataset, metric=self.metric)}
+        published = {name: column for name, column in self.columns.items() if column.data == dataset}
+        return published or self._unpublished_columns(dataset, modality)
 
     def _unpublished_columns(self, dataset: str, modality: str) -> dict[str, Column]:
         """A column for each kind of published column of a modality, for data that none is published for."""
-        kinds: dict[tuple[str, str, str], tuple[str, Column]] = {}
+        models: dict[tuple[str, str, str], tuple[str, Column]] = {}  # the first published column of each kind
         for name, column in self.columns.items():
             if recipes.modality(column.data) == modality:
-                kinds.setdefault((column.metric, column.on, str(column.settings)), (name, column))
-        new = {}
-        for name, column in kinds.values():
-            changes = {"data": dataset, "published": "", "stands_for": column.stands_for or name}
+                kind = (column.metric, column.on, str(column.settings))
+                models.setdefault(kind, (name, column))
+        columns = {}
+        for name, column in models.values():
             if column.on or column.settings:
                 new_name = name
             elif column.metric == self.metric:
                 new_name = dataset
             else:
                 new_name = f"{dataset} {column.metric}"
-            new[new_name] = column.model_copy(update=changes)
-        return new
+            changes = {"data": dataset, "published": "", "stands_for": column.stands_for or name}
+            columns[new_name] = column.model_copy(update=changes)
+        return columns
 
     @property
     def profiles(self) -> tuple[str, ...]:
         """Names of the profiles, ``paper`` included."""
-        small = dict.fromkeys((*shared_profiles(), *self.profile))
-        own = () if self.own is None else (OWN,)
-        return (*(name for name in small if name != PAPER), PAPER, *own)
+        names = dict.fromkeys((*shared_profiles(), *self.profile))
+        names.pop(PAPER, None)
+        names[PAPER] = None  # behind the small ones
+        if self.own is not None:
+            names[OWN] = None
+        return tuple(names)
 
     def with_rows(self, methods: Iterable[str]) -> TablePlan:
         """The plan with further rows, which the paper does not print."""
         new = {name: "" for name in methods if name not in self.rows and name not in REFERENCES}
-        return self.model_copy(update={"rows": {**self.rows, **new}}) if new else self
+        if not new:
+            return self
+        return self.model_copy(update={"rows": {**self.rows, **new}})
 
     def with_precision(self, precision: str | None) -> TablePlan:
         """The plan with encoders in a precision of :class:`contrastlab.settings.Settings`; ``None`` changes nothing."""
         errors.check_choice("precision", precision, (None, *get_args(Precision)))
-        return self.model_copy(update={"precision": precision}) if precision else self
+        if not precision:
+            return self
+        return self.model_copy(update={"precision": precision})
 
     def with_settings(self, own: OwnSettings | None) -> TablePlan:
         """The plan with a profile ``own``, which is another profile with settings of one's own."""
@@ -232,22 +250,23 @@ class TablePlan(Table):
 
     def find(self, method: str) -> str | None:
         """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``."""
-        every = (method, f"{self.paper}/{method}", f"ours/{method}")
-        return next((full for full in every if full in self.rows or full in REFERENCES), None)
+        for full_name in (method, f"{self.paper}/{method}", f"ours/{method}"):
+            if full_name in self.rows or full_name in REFERENCES:
+                return full_name
+        return None
 
     def resolve(self, method: str) -> str:
         """:meth:`find`, which must find one."""
-        full = self.find(method)
-        if full is not None:
-            return full
+        full_name = self.find(method)
+        if full_name is not None:
+            return full_name
         # short names: a slip in "irng" is nearer to "iring" than to "ring/iring"
-        short = [name.rpartition("/")[2] for name in (*self.rows, *REFERENCES)]
-        raise errors.unknown(f"method of {self.paper} table {self.table}", method.rpartition("/")[2], short)
+        short_names = [name.rpartition("/")[2] for name in (*self.rows, *REFERENCES)]
+        raise errors.unknown(f"method of {self.paper} table {self.table}", method.rpartition("/")[2], short_names)
 
     def resolve_all(self, methods: str | Iterable[str]) -> tuple[str, ...]:
         """Rows from ``"all"``, ``"ir, iring"`` or a list of names, without repetition."""
-        asked = methods.split(",") if isinstance(methods, str) else list(methods)
-        names = [name.strip() for name in asked if name.strip()]
+        names = [name for name in _names(methods) if name]
         if not names:
             raise errors.reject("methods", methods, f"'all' or some of {', '.join(self.rows)}")
         if names == ["all"]:
@@ -273,21 +292,23 @@ class TablePlan(Table):
         method = self.resolve(method)
         errors.check_name("profile", profile, self.profiles)
         self.check_dataset(dataset)
-        recipe, kind = recipes.facts(method), recipes.modality(dataset)
-        own = self.own if profile == OWN else None
-        changed = profile if own is None else own.profile
-        in_table = PAPER if is_paper(changed) else changed
-        layers = [
-            *self.protocol.layers(recipe, dataset, kind),
-            *shared_profiles().get(changed, NOTHING).layers(recipe, dataset, kind),
-            *self.profile.get(in_table, NOTHING).layers(recipe, dataset, kind),
-        ]
+        own_settings = self.own if profile == OWN else None
+        if own_settings is not None:
+            profile = own_settings.profile
+        profile_of_table = PAPER if is_paper(profile) else profile
+        layers: list[dict[str, Any]] = []
+        for scope in (
+            self.protocol,
+            shared_profiles().get(profile, NOTHING),
+            self.profile.get(profile_of_table, NOTHING),
+        ):
+            layers += scope.layers(recipes.facts(method), dataset, recipes.modality(dataset))
         if column is not None:
             layers.append(column.settings)
         if self.precision is not None:
             layers.append({"precision": self.precision})
-        if own is not None:
-            layers.append(own.changes)
+        if own_settings is not None:
+            layers.append(own_settings.changes)
         return Settings().override(*layers)
 
     def setup(self, column: Column, method: str, profile: str = PAPER) -> str:
@@ -299,40 +320,46 @@ class TablePlan(Table):
 
     def search(self, dataset: str, method: str, profile: str) -> str:
         """The recorded search that chose a row's settings, if any: the data set's, the table's or the profile's."""
+        method = self.resolve(method)
         of_table = self.profile.get(profile, NOTHING)
         of_dataset = of_table.dataset.get(dataset, NOTHING)
-        of_method = of_dataset.method.get(self.resolve(method), NOTHING)
+        of_method = of_dataset.method.get(method, NOTHING)
         search = of_method.search or of_dataset.search or of_table.search
         if search == UNSEARCHED:
             return ""
         if search or profile not in shared_profiles() or recipes.modality(dataset) != "image":
             return search
-        return shared_profiles()[profile].chosen_by(recipes.facts(self.resolve(method)))
+        return shared_profiles()[profile].chosen_by(recipes.facts(method))
 
     def check_dataset(self, dataset: str) -> None:
         """Refuse what is neither a registered data set nor ``<kind>:<path>`` of :data:`contrastlab.data.OWN`."""
         kind, colon, _ = str(dataset).partition(":")
         if kind + colon not in recipes.datasets():
-            raise errors.unknown("dataset", dataset, (name for name in recipes.datasets() if not name.endswith(":")))
+            registered = [name for name in recipes.datasets() if not name.endswith(":")]
+            raise errors.unknown("dataset", dataset, registered)
 
     def published_value(self, column: str, method: str) -> float | None:
         """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""
-        return self._cell(column, self.rows.get(self.resolve(method), "")).get("value")
+        return self._cell_of(column, method).get("value")
 
     def published_sd(self, column: str, method: str) -> float | None:
         """The standard deviation printed beside it; ``None`` where there is none."""
-        sd: float = self._cell(column, self.rows.get(self.resolve(method), "")).get("std", math.nan)
-        return None if math.isnan(sd) else sd
+        sd: float = self._cell_of(column, method).get("std", math.nan)
+        if math.isnan(sd):
+            return None
+        return sd
 
     def published_note(self, column: str, method: str) -> str:
         """What was noted beside the printed number when it was transcribed."""
-        return self._cell(column, self.rows.get(self.resolve(method), "")).get("note", "")
+        return self._cell_of(column, method).get("note", "")
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:
         """Every (method, base) whose difference is a claim: the pairs, then the further claims."""
-        further = ((method, base) for method, bases in self.claims.items() for base in bases)
-        return (*self.pairs.items(), *further)
+        comparisons = list(self.pairs.items())
+        for method, bases in self.claims.items():
+            comparisons += [(method, base) for base in bases]
+        return tuple(comparisons)
 
     def published_difference(self, column: str, method: str, base: str | None = None) -> tuple[float | None, str]:
         """The paper's gain of ``method`` over ``base``, by default its pair's, and whether it is printed or derived."""
@@ -344,12 +371,17 @@ class TablePlan(Table):
                 if printed:
                     return printed["value"], "printed"
         apart = self.rows_apart(column, method, base)
-        return (None, "") if apart is None else (round(apart, 6), "derived")
+        if apart is None:
+            return None, ""
+        return round(apart, 6), "derived"
 
     def rows_apart(self, column: str, method: str, base: str) -> float | None:
         """The difference of two printed rows, whatever is printed as such; ``None`` where a row is not printed."""
-        high, low = (self.published_value(column, name) for name in (method, base))
-        return None if high is None or low is None else high - low
+        of_method = self.published_value(column, method)
+        of_base = self.published_value(column, base)
+        if of_method is None or of_base is None:
+            return None
+        return of_method - of_base
 
     def claimed_sign(self, method: str, base: str) -> int | None:
         """What the paper says in words of a pair, in full: +1 or -1, or 0 for equally good; ``None``: nothing."""
@@ -357,13 +389,49 @@ class TablePlan(Table):
             return None
         return {"+": 1, "-": -1, "0": 0}.get(self.signs.get(method, ""))
 
-    def _cell(self, name: str, row: str) -> Mapping[str, Any]:
-        if not row or name not in self.columns or not self.columns[name].printed:
+    def _cell_of(self, column: str, method: str) -> Mapping[str, Any]:
+        """What is transcribed of a row in a column; empty where the paper prints nothing."""
+        return self._cell(column, self.rows.get(self.resolve(method), ""))
+
+    def _cell(self, name: str, printed_row: str) -> Mapping[str, Any]:
+        """What is transcribed of a row as printed in the column ``name``; empty where the paper prints nothing."""
+        if not printed_row or name not in self.columns:
             return {}
-        row, column = row + self.columns[name].suffix, self.columns[name].published
-        if not column:
-            row, _, column = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
-        return cells_of(self.paper, self.table).get((column, row) if self.transposed else (row, column), {})
+        column = self.columns[name]
+        if not column.printed:
+            return {}
+        row = printed_row + column.suffix
+        heading = column.published
+        if not heading:
+            row, _, heading = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
+        if self.transposed:
+            row, heading = heading, row
+        return cells_of(self.paper, self.table).get((row, heading), {})
+
+
+def _check_raw(raw: Mapping[str, Any]) -> None:
+    """Refuse a file whose columns or settings are no tables."""
+    columns = raw.get("columns")
+    if not isinstance(columns, dict) or not all(isinstance(column, str | dict) for column in columns.values()):
+        raise ValueError(f"columns={columns!r}: accepted is a table of columns, each a text or a table")
+    settings = raw.get("settings")
+    if not isinstance(settings, dict):
+        raise ValueError(f"settings={settings!r}: accepted is a table of the paper's settings")
+
+
+def _check_printed(kind: str, names: Iterable[str], printed: set[str], suffixes: set[str]) -> None:
+    """Refuse a name that is not printed, with any of the suffixes behind it; an empty name stands for nothing."""
+    for name in names:
+        is_printed = any(name + suffix in printed for suffix in suffixes)
+        if name and not is_printed:
+            raise ValueError(str(errors.unknown(f"published {kind}", name, printed)))
+
+
+def _names(names: str | Iterable[str]) -> list[str]:
+    """Names from a list, or from a text with commas between them."""
+    if isinstance(names, str):
+        names = names.split(",")
+    return [name.strip() for name in names]
 
 
 def parse_plan(text: str, name: str) -> TablePlan:
@@ -372,19 +440,23 @@ def parse_plan(text: str, name: str) -> TablePlan:
     ``protocol_of = "2"`` takes the protocol of this table's rows from that table; what this file says wins.
     """
     file = PurePath(name)
-    paper, table = file.parent.name, file.stem.removeprefix("table")
+    paper = file.parent.name
+    table = file.stem.removeprefix("table")
     if paper not in PAPERS:
         raise errors.reject("name", name, f"<paper>/table<k>.toml, where paper is one of {', '.join(PAPERS)}")
     try:
-        raw = tomllib.loads(text)
-        return TablePlan.model_validate({"paper": paper, "table": table, **_with_protocol(paper, table, raw)})
+        raw = _with_protocol(paper, table, tomllib.loads(text))
+        return TablePlan.model_validate({"paper": paper, "table": table, **raw})
     except tomllib.TOMLDecodeError as error:
         raise errors.ArgumentError(f"{name} is not TOML: {error}") from error
     except errors.ContrastLabError as error:
         raise errors.ArgumentError(f"{name}: {error}") from error
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
-        raise errors.ArgumentError(f"{name}: {problems}") from error
+        problems = []
+        for problem in error.errors():
+            field = ".".join(str(part) for part in problem["loc"]) or "file"
+            problems.append(f"{field}: {problem['msg']}")
+        raise errors.ArgumentError(f"{name}: {'; '.join(problems)}") from error
 
 
 def _with_protocol(paper: str, table: str, raw: dict[str, Any]) -> dict[str, Any]:
@@ -398,18 +470,28 @@ def _with_protocol(paper: str, table: str, raw: dict[str, Any]) -> dict[str, Any
     if "protocol_of" in source:
         raise errors.reject("protocol_of", other, "a table that has a protocol of its own")
     rows = {*raw.get("rows", {}), *REFERENCES}
-    shared: dict[str, Any] = {name: source[name] for name in ("settings", *_SCOPES, "profile") if name in source}
-    for scope in (shared, *shared.get("profile", {}).values()):
-        _keep_methods(scope, rows)
-        for name in ("modality", "dataset"):
-            for inner in scope.get(name, {}).values():
-                _keep_methods(inner, rows)
-    return _merged(shared, raw)
+    protocol: dict[str, Any] = {}
+    for name in ("settings", *_SCOPES, "profile"):
+        if name in source:
+            protocol[name] = source[name]
+    _keep_rows(protocol, rows)
+    for profile in protocol.get("profile", {}).values():
+        _keep_rows(profile, rows)
+    return _merged(protocol, raw)
+
+
+def _keep_rows(scope: dict[str, Any], rows: set[str]) -> None:
+    """Leave what is said of other methods than ``rows`` out of a scope and of those inside it, in place."""
+    _keep_methods(scope, rows)
+    for name in ("modality", "dataset"):
+        for inner in scope.get(name, {}).values():
+            _keep_methods(inner, rows)
 
 
 def _keep_methods(scope: dict[str, Any], rows: set[str]) -> None:
     """Leave the scopes of other methods than ``rows`` out, in place."""
-    scope["method"] = {name: changes for name, changes in scope.get("method", {}).items() if name in rows}
+    methods = scope.get("method", {})
+    scope["method"] = {name: changes for name, changes in methods.items() if name in rows}
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -431,7 +513,8 @@ def _plan(paper: str, table: str) -> TablePlan:
 def plan(paper: str, table: int | str) -> TablePlan:
     """The rows, columns and protocol of a published table: ``1``, ``"5a"``, ``"figure2"``; ``"table1"`` is ``1``."""
     errors.check_name("paper", paper, PAPERS)
-    known, number = [each for name, each in plans() if name == paper], str(table).removeprefix("table")
-    if number not in known:
-        raise errors.unknown(f"table of {paper} with a protocol", str(table), known)
+    number = str(table).removeprefix("table")
+    numbers = [each for name, each in plans() if name == paper]
+    if number not in numbers:
+        raise errors.unknown(f"table of {paper} with a protocol", str(table), numbers)
     return _plan(paper, number)

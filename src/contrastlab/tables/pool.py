@@ -34,7 +34,8 @@ from contrastlab.train import Speed
 from contrastlab.train.loop import Log
 from contrastlab.train.signals import signals
 
-JOBS_VARIABLE, VISIBLE = "CONTRASTLAB_JOBS", "CUDA_VISIBLE_DEVICES"
+JOBS_VARIABLE = "CONTRASTLAB_JOBS"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 LAST_STEP_S = 60.0
 """Seconds that a worker whose parent was killed has for the step in hand and a checkpoint."""
 
@@ -64,16 +65,30 @@ class Cluster:
 
 def workers(jobs: int | str, execution: Execution, count: int) -> int:
     """How many of ``count`` cells run at a time; ``auto`` is ``CONTRASTLAB_JOBS``, else the number of GPUs or cores."""
-    argument, wanted = "jobs", jobs
+    argument = "jobs"
+    number = jobs
     if jobs == "auto" and os.environ.get(JOBS_VARIABLE):
-        argument, wanted = JOBS_VARIABLE, os.environ[JOBS_VARIABLE]
-    if wanted == "auto":
-        gpus = torch.cuda.device_count() if execution.accelerator != "cpu" else 0
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        wanted = gpus or cores
-    if not re.fullmatch("[0-9]{1,6}", str(wanted)) or int(wanted) < 1:
-        raise reject(argument, wanted, "a number of at least 1, or 'auto'")
-    return max(1, min(int(wanted), count)) if execution.one_process else 1
+        argument = JOBS_VARIABLE
+        number = os.environ[JOBS_VARIABLE]
+    if number == "auto":
+        number = _devices_or_cores(execution)
+    if not re.fullmatch("[0-9]{1,6}", str(number)) or int(number) < 1:
+        raise reject(argument, number, "a number of at least 1, or 'auto'")
+    if not execution.one_process:
+        return 1
+    return max(1, min(int(number), count))
+
+
+def _devices_or_cores(execution: Execution) -> int:
+    """The number of GPUs that an execution may use; where there are none, of cores."""
+    gpus = 0
+    if execution.accelerator != "cpu":
+        gpus = torch.cuda.device_count()
+    if gpus:
+        return gpus
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def run_all(
@@ -99,22 +114,26 @@ def run_all(
 
 
 def _one_by_one(missing: Sequence[Job], execution: Execution, log: Log) -> dict[Job, Answer]:
-    done: dict[Job, Answer] = {}
+    """The answers of jobs, one after the other in this process."""
+    answers: dict[Job, Answer] = {}
     for job in missing:
         with suppress(BusyError):  # what another process computes comes last
-            done[job] = run(job, execution, wait=False, log=log)
+            answers[job] = run(job, execution, wait=False, log=log)
     for job in missing:
-        if job not in done:
-            done[job] = run(job, execution, log=log)
-    return done
+        if job not in answers:
+            answers[job] = run(job, execution, log=log)
+    return answers
 
 
 def _local(groups: list[list[Job]], execution: Execution, count: int, log: Log) -> dict[Job, Answer]:
+    """The answers of groups of jobs, each group in one of ``count`` worker processes."""
     context = _worker_context(count)
-    lines, numbers, stopping = context.SimpleQueue(), context.SimpleQueue(), context.Event()
+    lines = context.SimpleQueue()
+    numbers = context.SimpleQueue()
+    stopping = context.Event()
     for number in range(count):
         numbers.put(number)
-    state = lines, numbers, execution, visible_devices(execution), stopping
+    state = (lines, numbers, execution, visible_devices(execution), stopping)
     total = sum(len(group) for group in groups)
     with (
         _progress(lines, total, count, log) as finished,
@@ -128,7 +147,8 @@ def _local(groups: list[list[Job]], execution: Execution, count: int, log: Log) 
             if isinstance(error, _Stopped):
                 raise KeyboardInterrupt(*error.args) from None
             if isinstance(error, BrokenProcessPool):
-                raise DeviceError(_KILLED if begun else _NOT_BEGUN) from error
+                problem = _KILLED if begun else _NOT_BEGUN
+                raise DeviceError(problem) from error
             raise
 
 
@@ -200,9 +220,10 @@ def visible_devices(execution: Execution) -> list[str]:
     """The GPUs of this process as ``CUDA_VISIBLE_DEVICES`` names them; none on a CPU."""
     if execution.accelerator == "cpu":
         return []
-    named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
     count = torch.cuda.device_count()
-    return named[:count] or [str(number) for number in range(count)]
+    names = [name.strip() for name in os.environ.get(VISIBLE, "").split(",")]
+    names = [name for name in names if name]
+    return names[:count] or [str(number) for number in range(count)]
 
 
 _STATE: dict[str, Any] = {}
@@ -290,22 +311,35 @@ def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable
 
 
 def _submit(groups: list[list[Job]], execution: Execution, cluster: Cluster, log: Log) -> dict[Job, Answer]:
-    submitit = import_extra("submitit", "cluster")
+    """The answers of groups of jobs, each group a job of a cluster; none where the cluster is not waited for."""
     folder = Path(execution.out_dir) / "cluster"
-    try:
-        executor = submitit.AutoExecutor(folder=folder, cluster=cluster.name)
-        cores = {"cpus_per_task": (execution.speed or Speed()).workers + 1} if cluster.name == "slurm" else {}
-        executor.update_parameters(**{**cores, **cluster.options})
-    except (RuntimeError, AssertionError, TypeError, NameError) as error:
-        asked = f"cluster={cluster.name!r} with {dict(cluster.options)!r}"
-        raise DeviceError(f"{asked} cannot be used here: {error}") from error
+    executor = _executor(folder, execution, cluster)
     submitted = [executor.submit(ClusterJob(), group, execution) for group in groups]
     log(f"{len(submitted)} jobs handed to {cluster.name}; their logs are in {folder}")
-    done: dict[Job, Answer] = {}
-    for group, handed in zip(groups, submitted, strict=True) if cluster.wait else ():
-        done |= dict(zip(group, handed.result(), strict=True))
-        log(f"{len(done)} of {sum(map(len, groups))} cells done")
-    return done
+    answers: dict[Job, Answer] = {}
+    if not cluster.wait:
+        return answers
+    total = sum(len(group) for group in groups)
+    for group, cluster_job in zip(groups, submitted, strict=True):
+        answers |= dict(zip(group, cluster_job.result(), strict=True))
+        log(f"{len(answers)} of {total} cells done")
+    return answers
+
+
+def _executor(folder: Path, execution: Execution, cluster: Cluster) -> Any:
+    """What hands jobs to a cluster; a ``DeviceError`` where it cannot."""
+    submitit = import_extra("submitit", "cluster")
+    options = dict(cluster.options)
+    if cluster.name == "slurm":
+        speed = execution.speed or Speed()
+        options.setdefault("cpus_per_task", speed.workers + 1)
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster.name)
+        executor.update_parameters(**options)
+    except (RuntimeError, AssertionError, TypeError, NameError) as error:
+        request = f"cluster={cluster.name!r} with {dict(cluster.options)!r}"
+        raise DeviceError(f"{request} cannot be used here: {error}") from error
+    return executor
 
 
 class ClusterJob:

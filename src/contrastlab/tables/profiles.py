@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from contrastlab.settings import FrozenModel, Settings
 from contrastlab.support import discovery, errors
-from contrastlab.tables.recipes import CHOICES, Facts, kinds
+from contrastlab.tables.recipes import CHOICES, Facts, kinds, method_names
 
 
 def _fields(changes: dict[str, Any]) -> dict[str, Any]:
@@ -49,10 +49,18 @@ class Scope(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        whole = {name: raw[name] for name in cls.model_fields if name in raw and name not in ("settings", "kinds")}
-        kinds = {(choice, kind): scope for choice in raw if choice in CHOICES for kind, scope in raw[choice].items()}
-        plain = {name: value for name, value in raw.items() if name not in whole and name not in CHOICES}
-        return {**whole, "settings": plain, "kinds": kinds}
+        """The fields of a scope from what its table in TOML says: what is no scope and no field is a setting."""
+        fields: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
+        kinds: dict[tuple[str, str], Any] = {}
+        for name, value in raw.items():
+            if name in CHOICES:
+                kinds |= {(name, kind): scope for kind, scope in value.items()}
+            elif name in cls.model_fields and name not in ("settings", "kinds"):
+                fields[name] = value
+            else:
+                settings[name] = value
+        return {**fields, "settings": settings, "kinds": kinds}
 
     @field_validator("kinds")
     @classmethod
@@ -63,11 +71,16 @@ class Scope(FrozenModel):
 
     def layers(self, recipe: Facts, dataset: str, modality: str) -> Iterator[dict[str, Any]]:
         """Changes for a recipe on a data set, later ones winning."""
-        inner = self.modality.get(modality, NOTHING), self.dataset.get(dataset, NOTHING)
+        of_modality = self.modality.get(modality, NOTHING)
+        of_dataset = self.dataset.get(dataset, NOTHING)
         yield self.settings
-        yield from (scope.settings for kind, scope in self.kinds.items() if recipe.is_a(*kind))
-        yield from (scope.settings for scope in inner)
-        yield from (scope.method.get(recipe.name, NOTHING).settings for scope in (self, *inner))
+        for (choice, kind), scope in self.kinds.items():
+            if recipe.is_a(choice, kind):
+                yield scope.settings
+        yield of_modality.settings
+        yield of_dataset.settings
+        for scope in (self, of_modality, of_dataset):
+            yield scope.method.get(recipe.name, NOTHING).settings
 
     @property
     def methods(self) -> Iterator[str]:
@@ -92,23 +105,29 @@ class SharedProfile(Scope):
     @classmethod
     def _known(cls, scopes: dict[str, Scope]) -> dict[str, Scope]:
         for name in scopes:
-            check_known("method", name, kinds("method"))
+            check_known("method", name, method_names())
         return scopes
 
     def layers(self, recipe: Facts, dataset: str = "", modality: str = "image") -> Iterator[dict[str, Any]]:
         """Changes for a recipe on data of a modality, later ones winning."""
         if self.extends in shared_profiles():
             yield from shared_profiles()[self.extends].layers(recipe, dataset, modality)
-        yield from super().layers(recipe, dataset, modality) if modality == "image" else (self.settings,)
+        if modality == "image":
+            yield from super().layers(recipe, dataset, modality)
+        else:
+            yield self.settings
 
     def chosen_by(self, recipe: Facts) -> str:
         """Name of the search that the settings of a recipe on pictures were chosen by; empty where there was none."""
-        inherited = ""
+        search = ""
         if self.extends in shared_profiles():
-            inherited = shared_profiles()[self.extends].chosen_by(recipe)
-        scopes = [scope for kind, scope in self.kinds.items() if recipe.is_a(*kind)]
-        scopes += [scope for name, scope in self.method.items() if name == recipe.name]
-        return scopes[-1].search if scopes else inherited
+            search = shared_profiles()[self.extends].chosen_by(recipe)
+        for (choice, kind), scope in self.kinds.items():
+            if recipe.is_a(choice, kind):
+                search = scope.search
+        if recipe.name in self.method:
+            search = self.method[recipe.name].search
+        return search
 
 
 @cache
@@ -138,9 +157,11 @@ PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
 
 def choose_profile(profile: str, known: Sequence[str]) -> str:
     """One of ``known``; ``auto`` is ``CONTRASTLAB_PROFILE``, else ``paper`` where there is a GPU, else ``laptop``."""
-    kind, stated = "profile", os.environ.get(PROFILE_VARIABLE)
-    if profile == "auto" and stated:
-        kind, profile = f"profile of the variable {PROFILE_VARIABLE}", stated
+    kind = "profile"
+    of_environment = os.environ.get(PROFILE_VARIABLE)
+    if profile == "auto" and of_environment:
+        kind = f"profile of the variable {PROFILE_VARIABLE}"
+        profile = of_environment
     elif profile == "auto":
         import torch
 

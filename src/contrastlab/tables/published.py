@@ -35,9 +35,14 @@ def tables(paper: str) -> tuple[str, ...]:
 
 @cache
 def _lines(paper: str, table: str) -> tuple[Mapping[str, Any], ...]:
+    """The rows of a table's CSV file, with numbers as numbers."""
     text = discovery.read_text(paper, discovery.tables("csv")[paper, table])
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    return tuple({**row, "value": float(row["value"]), "std": float(row["std"] or "nan")} for row in rows)
+    lines = []
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        value = float(row["value"])
+        std = float(row["std"] or "nan")
+        lines.append({**row, "value": value, "std": std})
+    return tuple(lines)
 
 
 @cache
@@ -65,7 +70,9 @@ class Table(FrozenModel):
     @property
     def name(self) -> str:
         """``ring/table5b``; a figure is called by its kind, ``vince/figure6``."""
-        return f"{self.paper}/{'' if self.table.startswith('figure') else 'table'}{self.table}"
+        if self.table.startswith("figure"):
+            return f"{self.paper}/{self.table}"
+        return f"{self.paper}/table{self.table}"
 
 
 class Entry(Table):
@@ -81,30 +88,44 @@ def catalogue() -> tuple[Entry, ...]:
         for table, name in description.get("notebooks", {}).items():
             notebooks[paper, table] = f"nbs/{name}.ipynb"
     order = list(PAPERS)
+
+    def place(key: tuple[str, str]) -> tuple[int, bool]:
+        paper, table = key
+        return order.index(paper), table.startswith("figure")
+
+    entries = []
     tables_and_figures = dict.fromkeys((*discovery.tables("csv"), *plans(), *notebooks))
-    keys = sorted(tables_and_figures, key=lambda key: (order.index(key[0]), key[1].startswith("figure")))
-    return tuple(Entry(paper=paper, table=table, notebook=notebooks.get((paper, table), "")) for paper, table in keys)
+    for paper, table in sorted(tables_and_figures, key=place):
+        notebook = notebooks.get((paper, table), "")
+        entries.append(Entry(paper=paper, table=table, notebook=notebook))
+    return tuple(entries)
 
 
 def parse_target(target: str) -> tuple[str, str]:
     """``("ring", "1")`` from ``ring/table1``; an error names the notebook of what has no cells."""
     entries = {entry.name: entry for entry in catalogue()}
-    entry, known = entries.get(target), {name for name, e in entries.items() if (e.paper, e.table) in plans()}
-    if entry is not None and target in known:
+    with_cells = {name for name, entry in entries.items() if (entry.paper, entry.table) in plans()}
+    entry = entries.get(target)
+    if entry is not None and target in with_cells:
         return entry.paper, entry.table
     if entry is not None and entry.notebook:
-        made = f"{target} is made by {entry.notebook} and has no cells to run or show"
-        raise errors.ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
-    raise errors.unknown("table", target, known)
+        problem = f"{target} is made by {entry.notebook} and has no cells to run or show"
+        raise errors.ArgumentError(f"{problem}; contrastlab notebook {target} writes the notebook here")
+    raise errors.unknown("table", target, with_cells)
 
 
 def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
     """Seeds from ``3``, ``"0,1,2"`` or a list, as papermill may pass them."""
-    parts = seeds.split(",") if isinstance(seeds, str) else seeds if isinstance(seeds, Iterable) else [seeds]
+    parts: Iterable[Any] = [seeds]
+    if isinstance(seeds, str):
+        parts = seeds.split(",")
+    elif isinstance(seeds, Iterable):
+        parts = seeds
     try:
-        numbers = tuple(dict.fromkeys(int(str(s)) for s in parts if str(s).strip()))
+        texts = [str(part).strip() for part in parts]
+        numbers = tuple(dict.fromkeys(int(text) for text in texts if text))
     except (TypeError, ValueError):
         numbers = ()
-    holds = numbers and min(numbers) >= 0 and max(numbers) < 2**32
-    errors.check(holds, "seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
+    valid = numbers and min(numbers) >= 0 and max(numbers) < 2**32
+    errors.check(valid, "seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
     return numbers

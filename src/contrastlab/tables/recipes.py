@@ -31,6 +31,7 @@ _KEEPS = not _loaded()
 
 
 def _ask(question: str, answer: Callable[[], _T]) -> _T:
+    """What an earlier process was told, or else what ``answer`` says, which imports what it needs."""
     stored: _T | None = None if _loaded() else _ANSWERS.get(question)
     if stored is not None:
         return stored
@@ -74,16 +75,24 @@ def facts(name: str) -> Facts:
     return Facts.model_construct(**_ask(name, answer))
 
 
+def method_names() -> list[str]:
+    """Names of all recipes."""
+    return _ask("recipes", lambda: list(_room("methods").names()))
+
+
 def kinds(choice: str) -> list[str]:
-    """Names of the types of part that a choice may have; of ``method``, the names of all recipes."""
-    if choice == "method":
-        return _ask("recipes", lambda: list(_room("methods").names()))
+    """Names of the types of part that a choice may have."""
     return _ask(f"types of {choice}", lambda: list(_room("recipe").types_of(choice)))
 
 
 def datasets() -> list[str]:
     """Names of data sets, and kinds of a user's own with a colon behind them."""
-    return _ask("data sets", lambda: [*_room("data").names(), *(f"{kind}:" for kind in _room("data").OWN)])
+
+    def answer() -> list[str]:
+        data = _room("data")
+        return [*data.names(), *(f"{kind}:" for kind in data.OWN)]
+
+    return _ask("data sets", answer)
 
 
 def modality(dataset: str) -> str:

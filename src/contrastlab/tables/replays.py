@@ -41,13 +41,19 @@ class Replay:
     @property
     def differs(self) -> tuple[str, ...]:
         """What is not as it was and may change the number, such as ``precision bf16-mixed, now 32-true``."""
-        before, now = _decisive(self.stored), _decisive(self.again)
-        return tuple(f"{name} {old or 'unknown'}, now {now[name]}" for name, old in before.items() if old != now[name])
+        now = _decisive(self.again)
+        changes = []
+        for name, before in _decisive(self.stored).items():
+            if before != now[name]:
+                changes.append(f"{name} {before or 'unknown'}, now {now[name]}")
+        return tuple(changes)
 
     @property
     def tolerance(self) -> float:
         """The largest difference that is no sign of a change: 0 where nothing differs, else by :func:`spread`."""
-        return SIGMAS * math.sqrt(2) * spread() if self.differs else 0.0
+        if not self.differs:
+            return 0.0
+        return SIGMAS * math.sqrt(2) * spread()
 
     @property
     def holds(self) -> bool:
@@ -57,15 +63,17 @@ class Replay:
 
 
 def _decisive(result: Result) -> dict[str, str | int | None]:
-    p = result.provenance
+    """What may change a number from one computation to the next."""
+    provenance = result.provenance
+    versions = {name: provenance.versions.get(name) for name in ("torch", "torchvision", "numpy", "scipy")}
     return {
         "recipe": result.setup[:8],
-        "data": p.data_fingerprint[:8],
+        "data": provenance.data_fingerprint[:8],
         "precision": result.precision,
-        "processor": p.gpu or p.cpu,
-        "instructions": p.capability,
-        "threads": p.threads,
-        **{name: p.versions.get(name) for name in ("torch", "torchvision", "numpy", "scipy")},
+        "processor": provenance.gpu or provenance.cpu,
+        "instructions": provenance.capability,
+        "threads": provenance.threads,
+        **versions,
     }
 
 
@@ -75,12 +83,15 @@ def spread() -> float:
     values: dict[str, list[float]] = {}
     for measured in files.read_record(shipped.folder("results") / SPREAD)["runs"]:
         values.setdefault(measured["cell"], []).append(measured["value"])
-    return math.sqrt(statistics.fmean(statistics.variance(each) for each in values.values()))
+    variances = [statistics.variance(of_cell) for of_cell in values.values()]
+    return math.sqrt(statistics.fmean(variances))
 
 
 def seconds(result: Result) -> float:
     """That a replay takes at the speed of the stored run: training, whichever cell trained, and the score."""
-    return max(result.curve[-1]["seconds"] if result.curve else 0.0, result.provenance.wall_s)
+    if not result.curve:
+        return result.provenance.wall_s
+    return max(result.curve[-1]["seconds"], result.provenance.wall_s)
 
 
 def replay(
@@ -91,14 +102,15 @@ def replay(
     Everything is written to a temporary folder. Raises ``NotApplicableError`` where not even one fits.
     """
     check(minutes > 0, "minutes", minutes, "a number above 0")
-    ordered, ends = sorted(stored, key=seconds), time.monotonic() + 60 * minutes
+    end = time.monotonic() + 60 * minutes
+    ordered = sorted(stored, key=seconds)
     if not ordered or seconds(ordered[0]) > 60 * minutes:
         least = f"; the shortest took {seconds(ordered[0]) / 60:.1f}" if ordered else ": none is stored"
         raise NotApplicableError(f"no result of these can be replayed in {minutes:g} minutes{least}")
     with TemporaryDirectory() as folder:
         execution = Execution(data_root=data_root, out_dir=folder, read_also=(), accelerator=accelerator)
         for result in ordered:
-            if time.monotonic() + seconds(result) > ends:
+            if time.monotonic() + seconds(result) > end:
                 return
             job = job_of(result)
             again = run(job, execution, log=lambda line: None)

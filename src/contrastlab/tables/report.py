@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from contrastlab.tables.numbers import Estimate, interval, machine, origin
-from contrastlab.tables.plan import TablePlan
+from contrastlab.tables.plan import RANDOM, TablePlan
 from contrastlab.tables.results import Result
-from contrastlab.tables.rows import RANDOM, Row, Unavailable, make, scores, shared_note
+from contrastlab.tables.rows import Row, Unavailable, make, scores, shared_note
 from contrastlab.tables.show import Lines, Report, Reports, image
 from contrastlab.tables.stored import PROFILES, BestEvidence, Evidence, best_first, evidence
 

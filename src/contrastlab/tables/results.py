@@ -205,7 +205,7 @@ def save(result: Result, root: Path | str) -> Path:
 def read(path: Path | str) -> Result:
     """The result stored in ``path``; a ``CorruptFileError`` if it is not whole, unaltered and under its own name."""
     path = Path(path)
-    return _verified(path, partial(_json, path))
+    return _verified(_Entry(path, path, partial(_json, path)))
 
 
 def _json(path: Path) -> Any:
@@ -213,27 +213,44 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _verified(path: Path, load: Callable[[], Any], *, setup: str = "") -> Result:
-    """A result, checked; where its content has been checked before, ``setup`` is the hash of its setup."""
+def _verified(entry: _Entry) -> Result:
+    """A stored result; refused unless it is whole, unaltered and under its own name."""
     try:
-        record = load()
+        record = entry.load()
         _check_schema(record)
-        if setup:
-            result, _ = _parse(record)
-            result.__dict__["setup"] = setup
-            return result
         result, stated_hash = _parse(_with_valid_checksum(record))
         expected_hash = result.config_hash
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, ContrastLabError) as error:
-        reason = _why_unreadable(error)
-        raise CorruptFileError(f"{path} is not a stored result: {reason}. Delete it and run the cell again.") from error
+    except _UNREADABLE as error:
+        raise _unreadable(entry.path, error) from error
     if stated_hash != expected_hash:
         wrong = f"its settings, recipe and data do not have the hash {str(stated_hash)[:8]} it carries"
-        raise CorruptFileError(f"{path} was altered after it was written: {wrong}. {_RESTORE}")
+        raise CorruptFileError(f"{entry.path} was altered after it was written: {wrong}. {_RESTORE}")
     expected_name = _path(result, "").name
-    if path.name != expected_name:
-        raise CorruptFileError(f"{path} was renamed or exchanged: what it holds is {expected_name}. {_RESTORE}")
+    if entry.path.name != expected_name:
+        raise CorruptFileError(f"{entry.path} was renamed or exchanged: what it holds is {expected_name}. {_RESTORE}")
     return result
+
+
+def _verified_before(entry: _Entry, setup: str) -> Result:
+    """A stored result whose file has not changed since it was verified; ``setup`` is the hash of its setup."""
+    try:
+        record = entry.load()
+        _check_schema(record)
+        result, _ = _parse(record)
+    except _UNREADABLE as error:
+        raise _unreadable(entry.path, error) from error
+    result.__dict__["setup"] = setup  # in place of computing it
+    return result
+
+
+_UNREADABLE = (ValueError, TypeError, AttributeError, KeyError, RecursionError, ContrastLabError)
+"""What reading a record that is no result may raise."""
+
+
+def _unreadable(path: Path, error: Exception) -> CorruptFileError:
+    """The error of a file that holds no result."""
+    reason = _why_unreadable(error)
+    return CorruptFileError(f"{path} is not a stored result: {reason}. Delete it and run the cell again.")
 
 
 def _check_schema(record: dict[str, Any]) -> None:
@@ -274,7 +291,7 @@ def look_up(roots: Iterable[Path | str], *, method: str, hash_: str, **place: An
         entries = list(_stored(Path(root), f"{path.parts[-3]}/{path.parts[-2]}/{any_method}"))
         entries.sort(key=lambda entry: entry.path != path)  # the method's own name first
         for entry in entries:
-            result = _verified(entry.path, entry.load)
+            result = _verified(entry)
             if result.config_hash == hash_:
                 return result
     return None
@@ -386,17 +403,18 @@ _READ: dict[Path, tuple[str, Result]] = {}
 
 
 def _indexed(index: Cache, name: str, entry: _Entry) -> Result:
-    """A result: read once by a process, and checked once by a machine, while the file that it is in does not change."""
+    """A result: read once by a process, and verified once by a machine, while the file that it is in does not change.
+
+    ``index`` keeps for later processes, by ``name``, the stamp of a verified file and the hash of the result's setup.
+    """
     stamp = _stamp(entry.file)
     place = entry.path.absolute()
     stamp_when_read, result_when_read = _READ.get(place, ("", None))
     if stamp and stamp_when_read == stamp and result_when_read is not None:
         return result_when_read
-    stamp_when_checked, _, setup = (index.get(name) or "").rpartition(" ")
-    unchanged = stamp and stamp_when_checked == stamp
-    if not unchanged:
-        setup = ""
-    result = _verified(entry.path, entry.load, setup=setup)
+    stamp_when_verified, _, setup = (index.get(name) or "").rpartition(" ")
+    unchanged = stamp and stamp_when_verified == stamp
+    result = _verified_before(entry, setup) if unchanged else _verified(entry)
     if stamp:
         index.put(name, f"{stamp} {result.setup}")
         _READ[place] = stamp, result

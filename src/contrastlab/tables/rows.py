@@ -9,13 +9,13 @@ from typing import Literal
 
 from contrastlab import tasks
 from contrastlab.pictures.task import Metric
+from contrastlab.settings import Settings
 from contrastlab.support.errors import check
 from contrastlab.tables.numbers import Estimate, interval, signed
-from contrastlab.tables.plan import REFERENCES, Column, TablePlan
+from contrastlab.tables.plan import RANDOM, RANDOM_LAB, Column, TablePlan
 from contrastlab.tables.profiles import OWN
 from contrastlab.tables.results import FOREIGN, UNTRAINED, Result, digest
 
-RANDOM, RANDOM_LAB, _ = REFERENCES
 PRETRAINED = "pretrained network as loaded"
 TRAINING = {
     "loss": "loss",
@@ -55,6 +55,7 @@ class Row:
     precision: str = ""  # that the encoders were trained in
     by_seed: Mapping[int, float] = field(default_factory=dict)  # what the mean is of
     training: Mapping[str, float] = field(default_factory=dict)  # TRAINING at the last epoch, the mean over seeds
+    gain_of: str = ""  # of a difference: the row that gains over its base
 
     @property
     def difference(self) -> float | None:
@@ -118,16 +119,14 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     settings, only today's protocol counts, since an older result could be of any of them; so in the profile ``own``.
     """
     metric = tasks.metric(column.metric)
-    here = _of_column(column, metric, results, profile)
-    if not here:
+    in_column = _of_column(column, metric, results, profile)
+    if not in_column:
         return None
-    expected = plan.setup(column, method, profile)
-    of_today = _oldest_first(result for result in here if result.setup == expected)
+    setup_today = plan.setup(column, method, profile)
+    of_today = _oldest_first(result for result in in_column if result.setup == setup_today)
     of_this_table: list[Result] = []
     if profile != OWN and not any(each.settings for each in plan.columns.values()):
-        of_this_table = _oldest_first(
-            result for result in here if result.method == method and result.table == plan.name
-        )
+        of_this_table = _oldest_first(_of_table(in_column, plan.name, method))
     notes = []
     candidates = of_today
     if not of_today and of_this_table:
@@ -136,20 +135,27 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
         notes.append(_other_settings(plan, column, method, profile, newest))
     if not candidates:
         return None
-    of_newest = [result for result in candidates if result.config_hash == candidates[-1].config_hash]
-    different = {id(result) for result in (*of_this_table, *candidates)}
-    left_out = len(different) - len(of_newest)
+    newest_hash = candidates[-1].config_hash
+    of_newest = [result for result in candidates if result.config_hash == newest_hash]
+    distinct = {id(result) for result in (*of_this_table, *candidates)}
+    left_out = len(distinct) - len(of_newest)
     if left_out > 0:
         notes.append(f"{left_out} result(s) of an earlier configuration left out")
     return _together(metric, of_newest, join(*notes))
 
 
+def _of_table(results: Iterable[Result], table: str, method: str) -> list[Result]:
+    """The results of a method that were first computed for a table."""
+    return [result for result in results if result.table == table and result.method == method]
+
+
 def _of_column(column: Column, metric: Metric, results: Sequence[Result], profile: str) -> list[Result]:
     """The results that have a column's number, of any row and protocol."""
-    where = (column.data, column.on, profile, column.task)
+    place = (column.data, column.on, profile, column.task)
     of_column = []
     for result in results:
-        if (result.dataset, result.on, result.profile, result.task) == where and metric.name in result.metrics:
+        place_of_result = (result.dataset, result.on, result.profile, result.task)
+        if place_of_result == place and metric.name in result.metrics:
             of_column.append(result)
     return of_column
 
@@ -161,8 +167,10 @@ def _oldest_first(results: Iterable[Result]) -> list[Result]:
 def _other_settings(plan: TablePlan, column: Column, method: str, profile: str, stored: Result) -> str:
     """Which settings a stored result does not share with the protocol of today."""
     today = plan.settings(column.data, method, profile, column).model_dump(mode="json")
-    changed = sorted(name for name in today if today[name] != stored.settings.get(name))
-    return f"{OTHER_SETTINGS}: {', '.join(changed)}" if changed else OTHER_SETTINGS
+    changed = sorted(name for name, value in today.items() if value != stored.settings.get(name))
+    if not changed:
+        return OTHER_SETTINGS
+    return f"{OTHER_SETTINGS}: {', '.join(changed)}"
 
 
 def _together(metric: Metric, same: Sequence[Result], note: str) -> Scores:
@@ -170,9 +178,6 @@ def _together(metric: Metric, same: Sequence[Result], note: str) -> Scores:
     newest = same[-1]
     sizes = {result.items for result in same}
     check(len(sizes) == 1, "items", sorted(sizes), f"one number for all seeds of {newest.method}")
-    squares = [result.half_widths[metric.name] ** 2 for result in same if metric.name in result.half_widths]
-    half_width = math.sqrt(math.fsum(squares) / len(squares)) if squares else None
-    views = newest.recipe.get("views") or {}
     return Scores(
         metric,
         by_seed={result.seed: result.metrics[metric.name] for result in same},
@@ -180,12 +185,26 @@ def _together(metric: Metric, same: Sequence[Result], note: str) -> Scores:
         items=newest.items,
         note=note,
         data_note=newest.provenance.data_note,
-        split=views.get("type") == "Split" or "space" in views,  # a jigsaw has a space where it splits colours
-        half_width=half_width,
+        split=_splits_colours(newest),
+        half_width=_mean_half_width(metric.name, same),
         precision=newest.precision,
         curves={result.seed: result.curve for result in same if result.curve},
         core_seconds=math.fsum(_core_seconds(result) for result in same) / len(same),
     )
+
+
+def _splits_colours(result: Result) -> bool:
+    """Whether two streams see the parts of a colour space; a jigsaw has a space where it splits colours."""
+    views = result.recipe.get("views") or {}
+    return views.get("type") == "Split" or "space" in views
+
+
+def _mean_half_width(metric: str, results: Iterable[Result]) -> float | None:
+    """Root mean square of the half-widths that the task stored; ``None`` where it stored none."""
+    squares = [result.half_widths[metric] ** 2 for result in results if metric in result.half_widths]
+    if not squares:
+        return None
+    return math.sqrt(math.fsum(squares) / len(squares))
 
 
 def _core_seconds(result: Result) -> float:
@@ -210,19 +229,25 @@ def _with_numbers(row: Row, cell: Scores, floor: Scores | None) -> Row:
 
 
 def make(
-    plan: TablePlan, printed: str, column: Column, results: Sequence[Result], profile: str, missing: Mapping[str, str]
+    plan: TablePlan,
+    paper_column: str,
+    column: Column,
+    results: Sequence[Result],
+    profile: str,
+    missing: Mapping[str, str],
 ) -> tuple[list[Row], list[Scores]]:
     """All published rows, the reference rows, then the gains of rows over their bases; and the scores behind them.
 
-    ``printed`` names the column of the published numbers; ``missing`` says of a row why it cannot be computed.
+    ``paper_column`` names the column of the published numbers, and is empty for data that the paper has no numbers of.
+    ``missing`` says of a row why it cannot be computed.
     """
     cells = {row: scores(plan, column, results, row, profile) for row in (*plan.rows, *plan.references)}
-    shared = shared_note(plan, printed)
+    with_note = not shared_note(plan, paper_column)
     rows = []
     for method, cell in cells.items():
         if method == RANDOM_LAB and (cell is None or _one_floor(plan, column, profile)):
             continue  # of interest to two-stream rows only
-        row = _printed_row(plan, printed, method, with_note=not shared)
+        row = _published_row(plan, paper_column, method, with_note=with_note)
         if method == RANDOM and plan.settings(column.data, method, profile, column).text.model:
             row = replace(row, label=PRETRAINED, note=join(row.note, "all rows start from it; it is the floor here"))
         if method in missing:
@@ -234,8 +259,9 @@ def make(
         rows.append(row)
     rows += foreign_rows(plan, column, results, profile)
     for method, base in plan.pairs.items():
-        rows.append(_gain(plan, printed, method, base, cells, missing))
-    return rows, [cell for cell in cells.values() if cell is not None]
+        rows.append(_gain(plan, paper_column, method, base, cells, missing))
+    scores_of_cells = [cell for cell in cells.values() if cell is not None]
+    return rows, scores_of_cells
 
 
 def _one_floor(plan: TablePlan, column: Column, profile: str) -> bool:
@@ -243,18 +269,19 @@ def _one_floor(plan: TablePlan, column: Column, profile: str) -> bool:
     return plan.setup(column, RANDOM, profile) == plan.setup(column, RANDOM_LAB, profile)
 
 
-def _printed_row(plan: TablePlan, printed: str, method: str, *, with_note: bool) -> Row:
+def _published_row(plan: TablePlan, paper_column: str, method: str, *, with_note: bool) -> Row:
     """A row with what the paper prints of it, and no number of ours."""
     note = ""
     if with_note:
-        note = plan.published_note(printed, method).replace("bold", "in bold in the paper")
+        note = plan.published_note(paper_column, method).replace("bold", "in bold in the paper")
+    kind: Literal["method", "reference"] = "method" if method in plan.rows else "reference"
     return Row(
         method,
         plan.label(method),
-        kind="method" if method in plan.rows else "reference",
+        kind,
         note=note,
-        published=plan.published_value(printed, method),
-        published_sd=plan.published_sd(printed, method),
+        published=plan.published_value(paper_column, method),
+        published_sd=plan.published_sd(paper_column, method),
     )
 
 
@@ -272,31 +299,41 @@ def _floor_of(plan: TablePlan, method: str, cells: Mapping[str, Scores | None]) 
 def foreign_rows(plan: TablePlan, column: Column, results: Sequence[Result], profile: str) -> list[Row]:
     """Encoders from elsewhere that the task scored as it does here, each against its own architecture untrained."""
     settings = plan.settings(column.data, plan.floor, profile, column)
-    task_config = digest(tasks.get(column.task, settings).identity())
-    where = (column.on or column.data, profile, column.task, task_config)
     metric = tasks.metric(column.metric)
-    newest: dict[str, Result] = {}
-    for result in sorted(results, key=lambda result: result.provenance.finished):
-        if not result.method.startswith(FOREIGN) or metric.name not in result.metrics:
-            continue
-        if (result.dataset, result.profile, result.task, digest(result.task_config)) == where:
-            newest[result.config_hash] = result
-    floors = {}
-    for result in newest.values():
+    scored = _foreign_results(column, metric, settings, results, profile)
+    floors: dict[tuple[str, str], Result] = {}
+    for result in scored:
         if result.recipe["foreign"]["weights"].startswith(UNTRAINED):
             floors[_network(result)] = result
     rows = []
-    for result in newest.values():
+    for result in scored:
         floor = floors.get(_network(result), result)
         notes = []
         if result.settings["image_size"] != settings.image_size:
             notes.append(f"sees images of {result.settings['image_size']} pixels")
+        scores_of_floor = None
         if floor is not result:
             notes.append(f"read against {floor.method.removeprefix(FOREIGN)}")
+            scores_of_floor = _together(metric, [floor], "")
         row = Row(result.method, result.method.removeprefix(FOREIGN), "reference", note=join(*notes))
-        of_floor = None if floor is result else _together(metric, [floor], "")
-        rows.append(_with_numbers(row, _together(metric, [result], ""), of_floor))
+        rows.append(_with_numbers(row, _together(metric, [result], ""), scores_of_floor))
     return rows
+
+
+def _foreign_results(
+    column: Column, metric: Metric, settings: Settings, results: Sequence[Result], profile: str
+) -> list[Result]:
+    """The newest result of each configuration of an encoder from elsewhere that has a column's number."""
+    task_config = digest(tasks.get(column.task, settings).identity())
+    place = (column.on or column.data, profile, column.task, task_config)
+    newest: dict[str, Result] = {}
+    for result in _oldest_first(results):
+        if not result.method.startswith(FOREIGN) or metric.name not in result.metrics:
+            continue
+        place_of_result = (result.dataset, result.profile, result.task, digest(result.task_config))
+        if place_of_result == place:
+            newest[result.config_hash] = result
+    return list(newest.values())
 
 
 def _network(result: Result) -> tuple[str, str]:
@@ -306,49 +343,52 @@ def _network(result: Result) -> tuple[str, str]:
 
 def _gain(
     plan: TablePlan,
-    printed: str,
+    paper_column: str,
     method: str,
     base: str,
     cells: Mapping[str, Scores | None],
     missing: Mapping[str, str],
 ) -> Row:
     """The gain of a row over its base, seed by seed."""
-    row = _printed_gain(plan, printed, method, base)
+    row = _published_gain(plan, paper_column, method, base)
     reason = missing.get(method) or missing.get(base)
     if reason:
         return replace(row, status=f"n/a: {reason}")
-    high, low = cells[method], cells[base]
-    if high is None or low is None:
+    of_method = cells[method]
+    of_base = cells[base]
+    if of_method is None or of_base is None:
         return replace(row, status="not run")
-    common = sorted(high.by_seed.keys() & low.by_seed.keys())
-    if not common:
+    common_seeds = sorted(of_method.by_seed.keys() & of_base.by_seed.keys())
+    if not common_seeds:
         return replace(row, status="n/a: no seed in common")
-    if high.data != low.data:
+    if of_method.data != of_base.data:
         return replace(row, status="n/a: the two rows were run on different data")
-    by_seed = {seed: high.by_seed[seed] - low.by_seed[seed] for seed in common}
-    mean, half = interval(list(by_seed.values()))
-    if high.precision != low.precision:
-        row = replace(row, note=join(row.note, f"{high.precision} against {low.precision}"))
-    return replace(row, measured=Estimate(mean, half, len(common)), by_seed=by_seed)
+    gains = {seed: of_method.by_seed[seed] - of_base.by_seed[seed] for seed in common_seeds}
+    mean, half_width = interval(list(gains.values()))
+    if of_method.precision != of_base.precision:
+        row = replace(row, note=join(row.note, f"{of_method.precision} against {of_base.precision}"))
+    return replace(row, measured=Estimate(mean, half_width, len(gains)), by_seed=gains)
 
 
-def _printed_gain(plan: TablePlan, printed: str, method: str, base: str) -> Row:
+def _published_gain(plan: TablePlan, paper_column: str, method: str, base: str) -> Row:
     """The gain of a row over its base as the paper prints it, and no number of ours."""
-    published, source = plan.published_difference(printed, method)
+    published, source = plan.published_difference(paper_column, method)
     note = ""
     if source == "derived":
         note = "published difference derived from the two rows"
-    of_the_rows = plan.rows_apart(printed, method, base)
+    of_the_rows = plan.rows_apart(paper_column, method, base)
     if published is not None and of_the_rows is not None and published * of_the_rows < 0:
         note = f"the two printed rows differ by {signed(of_the_rows, 1, sign=True)}"
     label = f"{plan.label(method)} − {plan.label(base)}"
-    return Row(f"{method} − {base}", label, "difference", published=published, note=note)
+    return Row(f"{method} − {base}", label, "difference", published=published, note=note, gain_of=method)
 
 
-def shared_note(plan: TablePlan, name: str) -> str:
-    """What is noted of every printed number of a column alike."""
-    printed = [method for method in plan.rows if plan.published_value(name, method) is not None]
-    notes = [plan.published_note(name, method) for method in printed]
+def shared_note(plan: TablePlan, paper_column: str) -> str:
+    """What is noted of every published number of a column alike; empty where notes differ or there is one number."""
+    notes = []
+    for method in plan.rows:
+        if plan.published_value(paper_column, method) is not None:
+            notes.append(plan.published_note(paper_column, method))
     if len(notes) > 1 and len(set(notes)) == 1:
         return notes[0]
     return ""

@@ -74,16 +74,18 @@ class Run:
     @property
     def identity(self) -> dict[str, Any]:
         """What decides the encoders, as plain values; fields at their default and a single process leave no trace."""
-        source, parent = self.data.pretrain, self.parent
+        source = self.data.pretrain
+        data = getattr(source, "fingerprint", source.name) if self.trained else source.channels
         decisive: dict[str, Any] = {
             "recipe": self.recipe.identity(),
             "settings": self.settings.identity(self.trained),
-            "data": getattr(source, "fingerprint", source.name) if self.trained else source.channels,
+            "data": data,
             "seed": self.seed,
         }
         _, processes = collectives.world()
         if self.trained and processes > 1:  # each has its own views and batch-norm statistics
             decisive["processes"] = processes
+        parent = self.parent
         if parent is not None:
             decisive["parent"] = parent.hash
         return decisive
@@ -172,7 +174,8 @@ class Run:
             record = self.record()
             self.artefact.finish()
             return Trained(self.encoders(fabric.device), record["history"], record["seconds"], record["images"])
-        start, parent = None, self.parent
+        start = None
+        parent = self.parent
         if parent is not None:
             with parent.locked(fabric, wait=True, log=log or print):
                 start = parent.train(fabric, max_minutes=max_minutes, speed=speed, log=log).encoders
@@ -180,7 +183,7 @@ class Run:
             self.recipe,
             self.settings,
             self.data.pretrain,
-            self._watched(),
+            self._watched_items(),
             seed=self.seed,
             folder=self.folder if self.trained else None,
             fabric=fabric,
@@ -194,7 +197,7 @@ class Run:
             self.store(trained, fabric.device)
         return trained
 
-    def _watched(self) -> Any:
+    def _watched_items(self) -> Any:
         """Test items whose neighbours are looked at during training; ``None`` without labels."""
         if not self.data.labelled:
             return None
@@ -231,12 +234,11 @@ def embed(
     with describing(Path(folder)):
         views = build("views", record["recipe"]["views"], types_of("views"))
         settings = Settings.model_validate(record["settings"])
-    needed = [network.in_channels for network in networks]
-    count = source.channels
-    offered = list(views.channels(count))
-    if offered != needed:
-        encoders_of = f"{folder}: encoders of {needed} channels"
-        raise NotApplicableError(f"{encoders_of}; pictures of {count} have views of {offered}")
+    encoder_channels = [network.in_channels for network in networks]
+    view_channels = list(views.channels(source.channels))
+    if view_channels != encoder_channels:
+        problem = f"{folder}: encoders of {encoder_channels} channels"
+        raise NotApplicableError(f"{problem}; pictures of {source.channels} have views of {view_channels}")
     augmentation = modality(source).augmentation(settings)
     embeddings, _ = tasks.encode(networks, views, augmentation, source, kind=kind, device=device)
     return embeddings
@@ -246,12 +248,21 @@ def _as_set(images: Any) -> Any:
     """A user's pictures in any of the accepted forms as a set without labels."""
     if isinstance(images, str | Path) and Path(images).is_dir():
         return load(f"unlabelled:{images}").pretrain
-    picture = (str, Path, Image.Image)
-    pictures = [images] if isinstance(images, picture) else images
-    is_list = isinstance(pictures, list | tuple) and len(pictures) > 0
-    if is_list and all(isinstance(each, picture) for each in pictures):
-        images = stack([(each if isinstance(each, Image.Image) else Path(each), "") for each in pictures])
+    if isinstance(images, _PICTURE):
+        images = [images]
+    if isinstance(images, list | tuple) and images and all(isinstance(each, _PICTURE) for each in images):
+        images = stack([(_source(picture), "") for picture in images])
     if not isinstance(images, Tensor) or images.dim() != 4 or images.dtype != torch.uint8 or not len(images):
         accepted = "a uint8 tensor of shape [N, C, H, W], a folder, paths or Pillow's images, at least one"
         raise reject("images", getattr(images, "shape", type(images).__name__), accepted)
     return ImageSet("own", images, torch.full((len(images),), -1), ())
+
+
+_PICTURE = (str, Path, Image.Image)
+
+
+def _source(picture: str | Path | Image.Image) -> Path | Image.Image:
+    """What a picture is decoded from."""
+    if isinstance(picture, str):
+        return Path(picture)
+    return picture

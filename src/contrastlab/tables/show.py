@@ -13,10 +13,10 @@ from contrastlab import tasks
 from contrastlab.pictures.task import Metric
 from contrastlab.support import escape, terminal
 from contrastlab.support.errors import ContrastLabError
-from contrastlab.tables.numbers import Estimate, signed
-from contrastlab.tables.plan import Column, TablePlan
+from contrastlab.tables.numbers import Estimate, plural, signed
+from contrastlab.tables.plan import RANDOM_LAB, Column, TablePlan
 from contrastlab.tables.profiles import OWN, is_paper
-from contrastlab.tables.rows import PRETRAINED, RANDOM_LAB, TRAINING, Row, join
+from contrastlab.tables.rows import PRETRAINED, TRAINING, Row, join
 
 if TYPE_CHECKING:  # a list of what is stored draws nothing
     import pandas as pd
@@ -40,7 +40,9 @@ _BANNERS = {
     " flattered. Not comparable with the published numbers.",
 }
 _OTHER = "not the paper's protocol; not comparable with the published numbers."
-_MEASURED, _PUBLISHED = "#0072B2", "#D55E00"  # blue and vermilion, which colour-blind readers tell apart
+# blue and vermilion, which colour-blind readers tell apart
+_MEASURED = "#0072B2"
+_PUBLISHED = "#D55E00"
 _SEARCHED = "settings chosen on held-out training items"
 _UNSEARCHED = "settings taken without a search, for some rows or all"
 
@@ -145,12 +147,16 @@ class Report:
     @property
     def floor(self) -> str:
         """What rows are read against, in words: a random encoder, or where training starts from one, a trained one."""
-        return PRETRAINED if any(row.label == PRETRAINED for row in self.rows) else "random encoder"
+        if any(row.label == PRETRAINED for row in self.rows):
+            return PRETRAINED
+        return "random encoder"
 
     @property
     def _against(self) -> str:
         """Heading of the column of distances from the floor."""
-        return "against start" if self.floor == PRETRAINED else "against random"
+        if self.floor == PRETRAINED:
+            return "against start"
+        return "against random"
 
     @property
     def comparable(self) -> bool:
@@ -202,13 +208,19 @@ class Report:
     @property
     def drawn(self) -> list[tuple[Row, Estimate]]:
         """The rows with a number, gains left out, and the number."""
-        return [(row, row.measured) for row in self.rows if row.kind != "difference" and row.measured is not None]
+        pairs = []
+        for row in self.rows:
+            if row.kind != "difference" and row.measured is not None:
+                pairs.append((row, row.measured))
+        return pairs
 
     @property
     def _digits(self) -> int:
-        """Decimals of the printed numbers: two where one of them has two."""
-        printed = [row.published for row in self.rows if row.published is not None]
-        return 1 if all(round(value, 1) == round(value, 6) for value in printed) else 2
+        """Decimals of the published numbers: two where one of them has two."""
+        published = [row.published for row in self.rows if row.published is not None]
+        if all(round(value, 1) == round(value, 6) for value in published):
+            return 1
+        return 2
 
     @property
     def _seeds(self) -> set[int]:
@@ -225,7 +237,7 @@ class Report:
         numbers = [row.measured for row in self.rows if row.measured is not None]
         if len(self._seeds) == 1:
             (count,) = self._seeds
-            yield f"{count} seed{'s' if count != 1 else ''} a row."
+            yield f"{count} {plural('seed', count)} a row."
         if len(self._seeds) > 1:
             yield "The number of seeds stands behind each number in brackets."
         if any(number.half_width is not None and number.seeds > 2 for number in numbers):
@@ -237,24 +249,26 @@ class Report:
 
     def _legend_of_columns(self) -> Iterator[str]:
         """What the columns against the floor and against the base say."""
-        shown = [row for row in self.rows if row.measured is not None]
+        rows = [row for row in self.rows if row.measured is not None]
         gap = self.metric.gap
-        if any(row.versus_random is not None for row in shown):
-            two = "" if self.floor == PRETRAINED else " (two for a method with two encoders)"
+        if any(row.versus_random is not None for row in rows):
+            floor = self.floor
+            if floor != PRETRAINED:
+                floor += " (two for a method with two encoders)"
             marks = ""
-            if any(self._mark(row) for row in shown):
+            if any(self._mark(row) for row in rows):
                 marks = f"; ▲ by more than the sampling error of the {self.metric.items}, ▽ not"
-            yield f"{self._against.capitalize()}: {gap} above the {self.floor}{two}{marks}."
-        if any(row.kind == "difference" for row in shown):
+            yield f"{self._against.capitalize()}: {gap} above the {floor}{marks}."
+        if any(row.kind == "difference" for row in rows):
             yield f"Against base: {gap} above the method built on, seed by seed (paired)."
-        precisions = sorted({row.precision for row in shown if row.precision})
+        precisions = sorted({row.precision for row in rows if row.precision})
         if len(precisions) > 1:
             yield f"Rows differ in the precision they were trained in: {', '.join(precisions)}."
 
     def _legend_of_printed(self) -> Iterator[str]:
         """What is known of the uncertainty of published numbers, where these may be compared with ours."""
-        shown = [row for row in self.rows if row.measured is not None]
-        if not self.comparable or all(row.published is None for row in shown):
+        has_both = any(row.measured is not None and row.published is not None for row in self.rows)
+        if not self.comparable or not has_both:
             return
         if any(row.published_sd is not None for row in self.rows):
             yield "A printed sd is over the paper's own runs."
@@ -291,33 +305,47 @@ class Report:
         """
         import pandas as pd
 
-        here = f"({self.profile})"
-        published = "published" if self.comparable else "published (paper protocol)"
-        gap = "measured − published"
-        records = []
-        for row in self.rows:
-            measured = row.measured
-            record: dict[str, Any] = {
-                "method": row.method,
-                "row": row.label,
-                "kind": row.kind,
-                published: row.published,
-                f"measured {here}": None if measured is None else measured.mean,
-                f"95 % half-width {here}": None if measured is None else measured.half_width,
-                f"seeds {here}": 0 if measured is None else measured.seeds,
-                f"by seed {here}": " ".join(f"{seed}:{row.by_seed[seed]!r}" for seed in sorted(row.by_seed)),
-                f"sampling half-width {here}": None if measured is None else measured.sampling,
-            }
-            if self.comparable:
-                record[gap] = row.difference
-            record[f"vs random {here}"] = row.versus_random
-            record[f"above random {here}"] = row.above_random
-            record["note"] = join(row.status, row.note)
-            records.append(record)
-        frame = pd.DataFrame.from_records(records)
+        frame = pd.DataFrame.from_records([self._record(row) for row in self.rows])
         measured_columns = ("measured", "95 % half-width", "sampling half-width", "vs random")
-        numbers = [published, gap, *(f"{name} {here}" for name in measured_columns)]
+        numbers = [self._published_heading, "measured − published"]
+        numbers += [f"{name} ({self.profile})" for name in measured_columns]
         return frame.astype({column: "float64" for column in numbers if column in frame})
+
+    @property
+    def _published_heading(self) -> str:
+        """Heading of the published numbers in :attr:`frame`."""
+        if self.comparable:
+            return "published"
+        return "published (paper protocol)"
+
+    def _record(self, row: Row) -> dict[str, Any]:
+        """A row of :attr:`frame`."""
+        here = f"({self.profile})"
+        mean = half_width = sampling = None
+        seeds = 0
+        if row.measured is not None:
+            mean = row.measured.mean
+            half_width = row.measured.half_width
+            sampling = row.measured.sampling
+            seeds = row.measured.seeds
+        by_seed = [f"{seed}:{row.by_seed[seed]!r}" for seed in sorted(row.by_seed)]
+        record: dict[str, Any] = {
+            "method": row.method,
+            "row": row.label,
+            "kind": row.kind,
+            self._published_heading: row.published,
+            f"measured {here}": mean,
+            f"95 % half-width {here}": half_width,
+            f"seeds {here}": seeds,
+            f"by seed {here}": " ".join(by_seed),
+            f"sampling half-width {here}": sampling,
+        }
+        if self.comparable:
+            record["measured − published"] = row.difference
+        record[f"vs random {here}"] = row.versus_random
+        record[f"above random {here}"] = row.above_random
+        record["note"] = join(row.status, row.note)
+        return record
 
     @cached_property
     def texts(self) -> pd.DataFrame:
@@ -333,12 +361,18 @@ class Report:
         """Whether a row is above the floor; a smoke run decides nothing."""
         if row.above_random is None or self.profile == "smoke":
             return ""
-        return " ▲" if row.above_random else " ▽"
+        if row.above_random:
+            return " ▲"
+        return " ▽"
 
     def _line(self, row: Row, measured: Estimate) -> dict[str, str]:
-        digits = self._digits if row.published_sd is None else 2
-        seeds = f" [{measured.seeds}]" if len(self._seeds) > 1 else ""
-        line = {"method": row.label, "measured": measured.text() + seeds}
+        """The texts of a row by column; a column of which nothing is known is left out."""
+        digits = self._digits
+        if row.published_sd is not None:
+            digits = 2
+        line = {"method": row.label, "measured": measured.text()}
+        if len(self._seeds) > 1:
+            line["measured"] += f" [{measured.seeds}]"
         if row.published is not None:
             line["published"] = signed(row.published, digits)
         if row.published_sd is not None:
@@ -347,19 +381,26 @@ class Report:
             line["− published"] = signed(row.difference, sign=True)
         if row.versus_random is not None:
             line[self._against] = signed(row.versus_random, 1, sign=True) + self._mark(row)
+        return line | self._gain_of(row, digits)
+
+    def _gain_of(self, row: Row, digits: int) -> dict[str, str]:
+        """The texts of a row's gain over its base, published and measured."""
+        texts = {}
         for gain in self.rows:
-            if gain.kind == "difference" and gain.method == f"{row.method} − {self.plan.pairs.get(row.method)}":
-                if gain.published is not None:
-                    line["published gain"] = signed(gain.published, digits, sign=True)
-                if gain.measured is not None:
-                    line["against base"] = gain.measured.text(sign=True)
-        return line
+            if gain.gain_of != row.method:
+                continue
+            if gain.published is not None:
+                texts["published gain"] = signed(gain.published, digits, sign=True)
+            if gain.measured is not None:
+                texts["against base"] = gain.measured.text(sign=True)
+        return texts
 
     def text(self, width: int | None = None) -> str:
         """The table for a terminal, folded to ``width`` columns where there is one."""
-        body = terminal.table(list(map(str, self.texts)), self.texts.to_numpy().tolist(), width)
-        if not self.drawn:
-            body = "nothing has been run"
+        body = "nothing has been run"
+        if self.drawn:
+            columns = [str(name) for name in self.texts]
+            body = terminal.table(columns, self.texts.to_numpy().tolist(), width)
         above = [terminal.fold(line, width) for line in (self.caption, self.banner) if line]
         below = [terminal.fold(line, width) for line in self.remarks if line]
         return "\n".join((*above, "", body, "", *below))
@@ -375,22 +416,28 @@ class Report:
         if not rows:
             return ""
         names = [name for name in TRAINING if any(row.training.get(name) for row in rows)]
+        heads = ["method", *(TRAINING[name] for name in names)]
         cells = []
         for row in rows:
             values = [signed(row.training[name]) if name in row.training else "–" for name in names]
             cells.append([row.label, *values])
-        what = f"profile {self.profile}, mean over seeds; loss and bound in nats"
-        about = f"Last epoch of training, without labels ({what}):"
-        body = terminal.table(["method", *(TRAINING[name] for name in names)], cells, width)
-        return f"{terminal.fold(about, width)}\n\n{body}\n"
+        conditions = f"profile {self.profile}, mean over seeds; loss and bound in nats"
+        heading = terminal.fold(f"Last epoch of training, without labels ({conditions}):", width)
+        return f"{heading}\n\n{terminal.table(heads, cells, width)}\n"
 
     def markdown(self) -> str:
         """The table for a README or a log."""
         columns = [str(name) for name in self.texts]
-        cells = [columns, ["---"] * len(columns), *self.texts.to_numpy().tolist()]
-        lines = "\n".join(f"| {' | '.join(map(escape.markdown, line))} |" for line in cells)
-        banner = f"> **{escape.markdown(self.banner)}**\n\n" if self.banner else ""
-        return f"**{escape.markdown(self.caption)}**\n\n{banner}{lines}\n\n{self.remarks._repr_markdown_()}\n"
+        rows = [columns, ["---"] * len(columns), *self.texts.to_numpy().tolist()]
+        lines = []
+        for row in rows:
+            cells = " | ".join(escape.markdown(cell) for cell in row)
+            lines.append(f"| {cells} |")
+        parts = [f"**{escape.markdown(self.caption)}**"]
+        if self.banner:
+            parts.append(f"> **{escape.markdown(self.banner)}**")
+        parts += ["\n".join(lines), self.remarks._repr_markdown_()]
+        return "\n\n".join(parts) + "\n"
 
     def html(self) -> str:
         """The table as HTML without styles of its own, everything escaped."""
@@ -455,8 +502,9 @@ class Report:
     @property
     def alt(self) -> str:
         """The figure in words, for those who do not see it."""
-        shown = "; ".join(f"{row.label} {number.text()}" for row, number in self.drawn) or "nothing has been run"
-        return " ".join(filter(None, ("Dot plot.", self.caption, self.banner, f"{shown}.")))
+        numbers = [f"{row.label} {number.text()}" for row, number in self.drawn] or ["nothing has been run"]
+        sentences = ["Dot plot.", self.caption, self.banner, "; ".join(numbers) + "."]
+        return " ".join(sentence for sentence in sentences if sentence)
 
     def figure(self) -> Figure:
         """A dot per row, filled if above the floor (the dashed line); published numbers are diamonds.
@@ -470,34 +518,48 @@ class Report:
         plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
         for y, (row, number) in enumerate(self.drawn):
             self._draw_row(axes, y, row, number)
-        axes.set_yticks(range(len(self.drawn)), [escape.mathtext(row.label) for row, _ in self.drawn])
+        labels = [escape.mathtext(row.label) for row, _ in self.drawn]
+        axes.set_yticks(range(len(labels)), labels)
         axes.set_ylim(count - 0.5, -0.5)
-        unit = self.metric.unit
-        if unit == "percent":
-            unit = f"% of {self.metric.items}"
-        axes.set_xlabel(f"{self.metric.label} ({unit}), profile {escape.mathtext(f'{self.profile}, {self.name}')}")
-        key = f"filled: above the {self.floor}   open: not   dashed line: {self.floor}"
-        if self.comparable:
-            key += "   diamond: published"
-        axes.set_title(key, fontsize="small", loc="left")
+        axes.set_xlabel(self._axis_label)
+        axes.set_title(self._key, fontsize="small", loc="left")
         axes.grid(axis="x", color="0.9")
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
         figure.set_label(self.alt)
         return figure
 
+    @property
+    def _axis_label(self) -> str:
+        """What the figure's numbers are."""
+        unit = self.metric.unit
+        if unit == "percent":
+            unit = f"% of {self.metric.items}"
+        column = escape.mathtext(f"{self.profile}, {self.name}")
+        return f"{self.metric.label} ({unit}), profile {column}"
+
+    @property
+    def _key(self) -> str:
+        """What the figure's marks stand for."""
+        key = f"filled: above the {self.floor}   open: not   dashed line: {self.floor}"
+        if self.comparable:
+            key += "   diamond: published"
+        return key
+
     def _draw_row(self, axes: Any, y: int, row: Row, number: Estimate) -> None:
         mean = number.mean
-        width, style = number.half_width, "-"
+        width = number.half_width
+        style = "-"
         if width is None:
-            width, style = number.sampling, ":"
+            width = number.sampling
+            style = ":"
         if width is not None:
             axes.plot([mean - width, mean + width], [y, y], color=_MEASURED, linestyle=style, linewidth=2, zorder=2)
         if self.comparable and row.published is not None:
             axes.plot([row.published, mean], [y, y], color="0.6", linewidth=1, zorder=1)
             axes.plot(row.published, y, "D", color=_PUBLISHED, markerfacecolor="none", markersize=8, zorder=3)
-        open_dot = row.above_random is False or row.method in (self.plan.floor, RANDOM_LAB)
-        face = "white" if open_dot else _MEASURED
+        is_open = row.above_random is False or row.method in (self.plan.floor, RANDOM_LAB)
+        face = "white" if is_open else _MEASURED
         axes.plot(mean, y, "o", color=_MEASURED, markerfacecolor=face, markersize=8, zorder=3)
         if row.method == self.plan.floor:
             axes.axvline(mean, color="0.4", linestyle="--", linewidth=1, zorder=1)
@@ -547,20 +609,31 @@ class Reports:
         """All numbers, with the column's name in front."""
         import pandas as pd
 
-        return pd.concat([r.frame.assign(column=r.name) for r in self.reports], ignore_index=True)
+        frames = [report.frame.assign(column=report.name) for report in self.reports]
+        return pd.concat(frames, ignore_index=True)
 
     @property
     def summary(self) -> Lines:
         """The sentences of each column behind its name."""
-        return Lines(f"{r.name}: {line}" for r in self.reports for line in r.summary)
+        lines = []
+        for report in self.reports:
+            lines += [f"{report.name}: {line}" for line in report.summary]
+        return Lines(lines)
 
     def html(self) -> str:
         """One table of all columns and gains, as wide as the fewer of columns and rows; what is common is said once."""
-        import pandas as pd
-
         first, *others = self.reports
         if not others:
             return first.html()
+        about = [f"{report.name}: {report.about}" for report in self.reports]
+        remarks = [line for report in self.reports for line in report.remarks]
+        caption = f"{self.plan.paper} {self.plan.heading}: {self.plan.title}."
+        return framed(caption, first.banner, self._texts(), dict.fromkeys([*about, *remarks]))
+
+    def _texts(self) -> pd.DataFrame:
+        """The measured numbers of all columns as texts; the longer side runs down the page."""
+        import pandas as pd
+
         cells = []
         for report in self.reports:
             for row in report.rows:
@@ -570,11 +643,8 @@ class Reports:
         frame = pd.DataFrame(cells, columns=["column", "row", "text"])
         texts = frame.pivot_table("text", "row", "column", aggfunc="first", sort=False).fillna("–")
         if len(texts) < texts.shape[1]:
-            texts = texts.T
-        about = [f"{report.name}: {report.about}" for report in self.reports]
-        remarks = [line for report in self.reports for line in report.remarks]
-        caption = f"{self.plan.paper} {self.plan.heading}: {self.plan.title}."
-        return framed(caption, first.banner, texts, dict.fromkeys([*about, *remarks]))
+            return texts.T
+        return texts
 
     def _repr_html_(self) -> str:
         return self.html()

@@ -8,6 +8,8 @@ from functools import cache
 
 from contrastlab.support import escape
 from contrastlab.support.errors import NotApplicableError
+from contrastlab.tables.numbers import plural
+from contrastlab.tables.plan import TablePlan
 from contrastlab.tables.plan import plan as read_plan
 from contrastlab.tables.published import Table, plans
 from contrastlab.tables.results import Result
@@ -29,7 +31,7 @@ class Evidence:
     printed: bool = False  # whether the paper prints numbers for these data
 
     def __str__(self) -> str:
-        return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
+        return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} {plural('seed', self.seeds)}"
 
 
 def evidence(table: Table, stored: Iterable[Result]) -> tuple[Evidence, ...]:
@@ -37,35 +39,52 @@ def evidence(table: Table, stored: Iterable[Result]) -> tuple[Evidence, ...]:
     if (table.paper, table.table) not in plans():
         return ()
     plan = read_plan(table.paper, table.table)
-    found: dict[tuple[str, str], dict[str, set[int]]] = {}
 
     @cache
     def setups(dataset: str, method: str, profile: str) -> set[str]:
-        try:
-            return {plan.setup(column, method, profile) for column in plan.select(dataset).values()}
-        except NotApplicableError:  # data of a modality that the table does not speak of
-            return set()
+        return _setups(plan, dataset, method, profile)
 
-    for r in stored:
-        if r.method not in plan.rows or r.profile not in plan.profiles:
+    groups: dict[tuple[str, str], dict[str, set[int]]] = {}  # by data set and profile: the seeds of each row
+    for result in stored:
+        if result.method not in plan.rows or result.profile not in plan.profiles:
             continue
-        if r.table == plan.name or r.setup in setups(r.dataset, r.method, r.profile):
-            found.setdefault((r.dataset, r.profile), {}).setdefault(r.method, set()).add(r.seed)
-    printed = {
-        column.data
-        for name, column in plan.columns.items()
-        if any(plan.published_value(name, row) is not None for row in plan.rows)
-    }
-    return tuple(
-        Evidence(dataset, profile, len(rows), len(plan.rows), max(map(len, rows.values())), dataset in printed)
-        for (dataset, profile), rows in sorted(found.items())
-    )
+        if result.table == plan.name or result.setup in setups(result.dataset, result.method, result.profile):
+            rows = groups.setdefault((result.dataset, result.profile), {})
+            rows.setdefault(result.method, set()).add(result.seed)
+    printed = _printed_datasets(plan)
+    records = []
+    for (dataset, profile), rows in sorted(groups.items()):
+        most_seeds = max(len(seeds) for seeds in rows.values())
+        records.append(Evidence(dataset, profile, len(rows), len(plan.rows), most_seeds, dataset in printed))
+    return tuple(records)
 
 
-def best_first(found: Iterable[Evidence]) -> list[Evidence]:
+def _setups(plan: TablePlan, dataset: str, method: str, profile: str) -> set[str]:
+    """The hashes that a row's results have today, one for each kind of column."""
+    try:
+        columns = plan.select(dataset)
+        return {plan.setup(column, method, profile) for column in columns.values()}
+    except NotApplicableError:  # data of a modality that the table does not speak of
+        return set()
+
+
+def _printed_datasets(plan: TablePlan) -> set[str]:
+    """Pre-training data that the paper prints numbers for."""
+    datasets = set()
+    for name, column in plan.columns.items():
+        if any(plan.published_value(name, row) is not None for row in plan.rows):
+            datasets.add(column.data)
+    return datasets
+
+
+def best_first(stored: Iterable[Evidence]) -> list[Evidence]:
     """What says most first, by profile, the paper's data, rows and seeds; smoke runs are no evidence and left out."""
-    evidence = [each for each in found if each.profile in PROFILES]
-    return sorted(evidence, key=lambda e: (PROFILES.index(e.profile), e.printed, e.rows, e.seeds), reverse=True)
+    evidence = [each for each in stored if each.profile in PROFILES]
+
+    def weight(each: Evidence) -> tuple[int, bool, int, int]:
+        return PROFILES.index(each.profile), each.printed, each.rows, each.seeds
+
+    return sorted(evidence, key=weight, reverse=True)
 
 
 @dataclass(frozen=True)
@@ -82,15 +101,20 @@ class BestEvidence:
         if self.best is None:
             command = f"contrastlab run {self.name} --profile laptop --seeds 0,1,2 --out results"
             return f"No result of {self.name} is kept yet. This computes some: {command}"
+        if not self.others:
+            return ""
         others = "; ".join(f"{each} ({each.profile})" for each in self.others)
-        return f"Kept as well: {others}." if others else ""
+        return f"Kept as well: {others}."
 
     def html(self) -> str:
         """For a page."""
-        line = f'<p class="{escape.LITERAL}">{escape.html(self.line)}</p>' if self.line else ""
-        return f"{self.best.html() if self.best else ''}{line}"
+        table = self.best.html() if self.best else ""
+        if not self.line:
+            return table
+        return f'{table}<p class="{escape.LITERAL}">{escape.html(self.line)}</p>'
 
     _repr_html_ = html
 
     def __repr__(self) -> str:
-        return "\n".join(filter(None, (self.best.text() if self.best else "", self.line)))
+        table = self.best.text() if self.best else ""
+        return "\n".join(part for part in (table, self.line) if part)
