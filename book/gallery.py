@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -21,9 +21,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from contrastbook import evidence
-from contrastbook.figures import architecture, tables
+from contrastbook.figures import architecture, panels, tables
 from contrastbook.figures.base import BLUE, ORANGE
-from contrastbook.studies import crosses, epoch_time, fmicl_tables, read
+from contrastbook.studies import crosses, epoch_time, fmicl_tables, read, vince_figure6, vince_table3
 from contrastlab import data, encoders, papers
 from contrastlab.domains.scenes.views import Channels
 from contrastlab.papers import Entry, TablePlan
@@ -87,11 +87,22 @@ def raised(label: str) -> str:
     return re.sub(r"\^([A-Za-z0-9+-]+)", r"$^{\\mathrm{\1}}$", escape.mathtext(label))
 
 
+def titled(column: str) -> str:
+    """The name of a column with the names that readers know of its data: ``cifar10 conv1`` is ``CIFAR-10 conv1``."""
+    return " ".join(evidence.headlines.DATA.get(word, word) for word in column.split(" "))
+
+
+def unit_of(each: Report) -> str:
+    """The unit of a report's metric on an axis."""
+    return f"% of {each.metric.items}" if each.metric.unit == "percent" else each.metric.unit
+
+
 def dots(reports: Sequence[Report]) -> Figure:
     """A dot for each measured row, filled if above the untrained encoder (the dashed line); a panel for each column.
 
-    Solid bars are t intervals over seeds, dotted bars the sampling error of the test items of one seed. Published
-    numbers of a single column have a panel and a scale of their own, unless the profile is the paper's.
+    Solid bars are t intervals over three seeds or more, dotted bars the range of two seeds or the sampling error of the
+    test items of one. Published numbers of a single column have a panel and a scale of their own, unless the profile is
+    the paper's. An axis label that all panels share stands below the figure, once.
     """
     first = reports[0]
     seen = {row.method: row for each in reports for row, _ in each.drawn}
@@ -102,14 +113,16 @@ def dots(reports: Sequence[Report]) -> Figure:
     count = len(reports) + apart
     wide = min(count, 3)
     deep = -(-count // wide)
-    size = (8, 0.5 + (0.75 + (0.4 if deep == 1 else 0.26) * max(len(rows), 1)) * deep)
+    labels = {f"{each.metric.label} ({unit_of(each)})" for each in reports}
+    once = len(labels) == 1 and count > 1 and not apart
+    size = (8, 0.5 + ((0.55 if once else 0.75) + (0.4 if deep == 1 else 0.26) * max(len(rows), 1)) * deep)
     figure, grid = plt.subplots(deep, wide, figsize=size, sharey=True, squeeze=False, layout="constrained")
     plt.close(figure)
     panels = list(grid.flat)
     for axes, each in zip(panels[apart:], reports, strict=False):
         for row, number in each.drawn:
-            y, mean, dotted = places[row.method], number.mean, number.half_width is None
-            width = number.sampling if dotted else number.half_width
+            y, mean, dotted = places[row.method], number.mean, number.seeds < 3
+            width = number.bar
             if width is not None:
                 axes.plot([mean - width, mean + width], [y, y], color=BLUE, ls=":" if dotted else "-", lw=2, zorder=2)
             if each.comparable and row.published is not None:
@@ -119,10 +132,12 @@ def dots(reports: Sequence[Report]) -> Figure:
             axes.plot(mean, y, "o", color=BLUE, markerfacecolor=face, markersize=8, zorder=3)
             if floor:
                 axes.axvline(mean, color="0.4", ls="--", lw=1, zorder=1)
-        unit = f"% of {each.metric.items}" if each.metric.unit == "percent" else each.metric.unit
-        words = each.name if len(reports) > 1 else f"measured: {each.name}, profile {each.profile}"
+        words = titled(each.name) if len(reports) > 1 else f"measured: {titled(each.name)}, profile {each.profile}"
         axes.set_title(escape.mathtext(words), fontsize="medium", loc="left")
-        axes.set_xlabel(textwrap.fill(f"{each.metric.label} ({unit})", 80 // wide))
+        if not once:
+            axes.set_xlabel(textwrap.fill(f"{each.metric.label} ({unit_of(each)})", 80 // wide))
+    if once:
+        figure.supxlabel(labels.pop(), fontsize="medium")
     if apart:
         panels[0].plot(list(published.values()), list(published), "D", color=ORANGE, markersize=7)
         panels[0].set_title("published, on a scale of its own", fontsize="medium", loc="left")
@@ -161,17 +176,25 @@ def verdicts(lines: pd.DataFrame) -> dict[str, int]:
     return dict(sorted(count.items(), key=lambda each: each[0] in OPEN))
 
 
-def outcome(entry: Entry, best: Evidence, drawn: Sequence[Report], lines: pd.DataFrame) -> str:
-    """What came of a table: a sentence for each verdict on its claims, or how many numbers are above the floor."""
+def outcome(entry: Entry, best: Evidence, drawn: Sequence[Report], lines: pd.DataFrame) -> tuple[str, list[str]]:
+    """What came of a table: how many claims were run, or numbers are above the floor; and a sentence for each verdict."""
     where = {"paper": entry.paper, "table": entry.table, "dataset": best.dataset, "profile": best.profile}
     mine = lines[(lines[list(where)] == pd.Series(where)).all(axis=1) & (lines["verdict"] != "not run")]
     if mine.empty:
-        return above_floor(drawn)
+        return above_floor(drawn), []
     by_verdict: dict[str, list[str]] = {}
     for line in mine.sort_values("verdict", key=lambda each: each.isin(OPEN), kind="stable").to_dict("records"):
         by_verdict.setdefault(evidence.claims.sentence(line), []).append(line["claim"])
-    sentences = [in_words(verdict, named) for verdict, named in by_verdict.items()]
-    return " ".join([f"We ran {len(mine)} of the claimed differences.", *sentences])
+    head = f"We ran {in_figures(len(mine))} of the claimed differences."
+    return head, [in_words(verdict, named) for verdict, named in by_verdict.items()]
+
+
+def in_figures(count: int) -> str:
+    """A number as a sentence has it: in words up to twelve."""
+    return COUNTS[count] if count < len(COUNTS) else str(count)
+
+
+COUNTS = "none one two three four five six seven eight nine ten eleven twelve".split()
 
 
 def above_floor(drawn: Sequence[Report]) -> str:
@@ -180,6 +203,8 @@ def above_floor(drawn: Sequence[Report]) -> str:
     if not rows:
         return "No claimed difference was run."
     above = sum(bool(row.above_random) for row in rows)
+    if above == len(rows) > 1:
+        return f"Each of the {above} numbers is above the {drawn[0].floor}."
     return f"{above} of {len(rows)} numbers are above the {drawn[0].floor}."
 
 
@@ -187,34 +212,35 @@ def in_words(verdict: str, claims: Sequence[str]) -> str:
     """One verdict of ``evidence.claims.sentence`` on some claims, as a sentence."""
     one = len(claims) == 1
     is_, has, was = ("is", "has", "was") if one else ("are", "have", "were")
-    reason = verdict.removeprefix("open").strip(" ()")
+    named = enumeration(claims) if len(claims) <= 3 else in_figures(len(claims)).capitalize()
     if verdict.startswith("open"):
+        reason = verdict.removeprefix("open").strip(" ()")
         if not reason:
-            return f"{len(claims)} {is_} undecided: {'its interval contains' if one else 'their intervals contain'} 0."
+            return f"{named} {is_} undecided: {'its interval contains' if one else 'their intervals contain'} 0."
         if reason.endswith("seeds"):
             have, _, need = reason.removesuffix(" seeds").partition(" of ")
-            return f"{len(claims)} {has} {have} of the {need} seeds that a verdict needs."
+            return f"{named} {has} {have} of the {need} seeds that a verdict needs."
         if reason.endswith("cannot stand in"):
-            data_set = reason.removesuffix(" cannot stand in")
-            return f"{len(claims)} {was} run on {data_set}, which cannot stand in for the paper's data."
-        return f"{len(claims)} {WHY_OPEN[reason].format(was=was)}."
+            data_set = titled(reason.removesuffix(" cannot stand in"))
+            return f"{named} {was} run on {data_set}, which cannot stand in for the paper's data."
+        return f"{named} {WHY_OPEN[reason].format(was=was)}."
     verdict, _, on = verdict.partition(", on ")
-    named = enumeration(claims) if len(claims) <= 3 else str(len(claims))
-    where = f" on {on}" if on else ""
+    where = f" on {titled(on)}" if on else ""
     if verdict in SAID:
         return f"{named} {has} {SAID[verdict].format(where=where)}."
-    return f"{named}: {verdict}{where}."
+    what, _, bound = verdict.partition(": ")
+    return f"{named}: {bound}{where}, so {what}."
 
 
 WHY_OPEN = {
     "a row is not above an untrained encoder": "cannot be decided: a row is no better than an untrained encoder",
     "settings not searched for both rows": "{was} run with settings that no search chose, which decides nothing",
 }
-"""Reasons of ``evidence.claims.sentence`` for leaving a claim open, after the number of claims."""
+"""Reasons of ``evidence.claims.sentence`` for leaving a claim open, after the names of the claims or their number."""
 SAID = {
     "same sign": "the published sign{where}",
     "opposite sign": "the opposite sign{where}",
-    "difference where none is claimed": "a sign{where}, and the paper claims no difference",
+    "difference where none is claimed": "a clear sign{where}, where the paper claims no difference",
 }
 """Verdicts, after the names of the claims."""
 
@@ -235,11 +261,19 @@ def pictured(entry: Entry, stored: Sequence[Result], lines: pd.DataFrame) -> str
     plan = papers.plan(entry.paper, entry.table)
     here = [r for r in stored if (r.dataset, r.profile) == (best[0].dataset, best[0].profile)]
     drawn = report.columns(plan, here, best[0].dataset, best[0].profile)
-    said = f"The paper's claim: {plan.claim} Measured here (profile {best[0].profile}): {best[0]}."
-    came = outcome(entry, best[0], drawn, lines)
+    head, sentences = outcome(entry, best[0], drawn, lines)
     return (
-        f'{light(report.image(dots(drawn)))}<p class="{escape.LITERAL}">{escape.html(said)} '
-        f"<strong>{escape.html(came)}</strong></p>"
+        f'{light(report.image(dots(drawn)))}<p class="{escape.LITERAL}"><em>The paper’s claim.</em> '
+        f"{escape.html(plan.claim)} {escape.html(ran(best[0]))}</p>"
+        f'<p class="{escape.LITERAL}"><strong>{escape.html(head)}</strong></p>{listed(sentences) if sentences else ""}'
+    )
+
+
+def ran(each: Evidence) -> str:
+    """What was run of a table: ``We ran 6 of its 7 rows on CIFAR-10 with profile laptop, with up to 8 seeds.``"""
+    seeds = "one seed" if each.seeds == 1 else f"up to {each.seeds} seeds"
+    return (
+        f"We ran {each.rows} of its {each.of} rows on {titled(each.dataset)} with profile {each.profile}, with {seeds}."
     )
 
 
@@ -350,7 +384,47 @@ def of_epochs() -> tuple[Figure, str, str]:
     return figure, said, f"{words} Dotted: the limit that the paper names."
 
 
-WITHOUT_A_TABLE = {
+def of_interpretations() -> tuple[Figure, str, str]:
+    """VINCE's Table 3: the best critic, and networks trained by two interpretations of the text."""
+    found = vince_table3.stored("paper", [ROOT / "results"])
+    marks = {
+        "by the answer y₁, as written": (found[vince_table3.WRITTEN], "train"),
+        "by the query, as the theorem needs": (found[vince_table3.THEOREM], "train"),
+    }
+    figure = panels.by_percent(["best critic"], marks, title="Negatives ranked by …")
+    reached = {each.name: vince_table3.verdict(rows)["train"] for each, rows in found.items()}
+    most = max(map(len, reached.values()))
+    count = len(vince_table3.published())
+    said = f"No interpretation of the text reproduces more than {most} of the {count} rows."
+    figure.set_label(f"Bounds of VINCE by the share of the closest negatives, in nats. {said}")
+    note = (
+        f"We trained {len(found)} interpretations. A row counts where the median over seeds is within a factor of 1.5 of "
+        "the published number. Circles: published."
+    )
+    return figure, said, note
+
+
+def of_spirals() -> tuple[Figure, str, str]:
+    """VINCE's Figure 6: accuracy by noise under each interpretation of the text."""
+    found = vince_figure6.stored("paper", [ROOT / "results"])
+    figure = panels.by_noise({"paper": found})
+    peaks = [vince_figure6.peak(each.rows) for each in found]
+    shown = sum(not peak.missing for peak in peaks)
+    said = (
+        f"Interpretations of the text that show the published peak near η = 0.4: {in_figures(shown)} of {len(found)}."
+    )
+    figure.set_label(f"Accuracy of a linear classifier on two spirals by the noise of the views. {said}")
+    return figure, said, "A marker is a seed, a line their mean, a cross a model that collapsed or diverged."
+
+
+Drawing = Callable[[], tuple[Figure, str, str]]
+"""Draws a picture; returns it, its answer, and how to read it."""
+OF_STUDIES: Mapping[str, Drawing] = {
+    "nbs/repro_vince_table3.ipynb": of_interpretations,
+    "nbs/repro_vince_figure6.ipynb": of_spirals,
+}
+"""Pictures of notebooks that open with studies of their own, for the page of the paper."""
+WITHOUT_A_TABLE: Mapping[str, Drawing] = {
     "nbs/crosses.ipynb": of_crosses, "nbs/repro_cmc_figure5.ipynb": of_colour_spaces,
     "nbs/repro_cmc_architectures.ipynb": of_layers, "nbs/repro_fmicl_table7.ipynb": of_settings,
     "nbs/repro_ring_table5.ipynb": of_epochs,
@@ -362,9 +436,14 @@ def opening(notebook: str) -> str:
     """What stands above a notebook: the picture of each of its tables that was measured, or one of its own."""
     entries = [e for e in papers.catalogue() if e.notebook == notebook]
     shown = "".join(pictured(entry, kept(), claims(entry.paper)) for entry in entries)
-    if shown or notebook not in WITHOUT_A_TABLE:
-        return shown
-    figure, said, note = WITHOUT_A_TABLE[notebook]()
+    return shown or other_picture(notebook, WITHOUT_A_TABLE)
+
+
+def other_picture(notebook: str, drawings: Mapping[str, Drawing]) -> str:
+    """The picture that ``drawings`` has of a notebook, with its answer and how to read it; empty where it has none."""
+    if notebook not in drawings:
+        return ""
+    figure, said, note = drawings[notebook]()
     plt.close(figure)
     words = f"<strong>{escape.html(said)}</strong> {escape.html(note)}"
     return f'{light(report.image(figure))}<p class="{escape.LITERAL}">{words}</p>'
@@ -418,6 +497,7 @@ def show(paper: str, stored: Iterable[Result] | None = None) -> str:
         link = f'<a href="../{escape.html(notebook[:-6])}.html">{escape.html(name(entries))}</a>'
         line = f"{link}. {escape.html(headline(notebook))}"
         picture = next(filter(None, (pictured(entry, mine, lines) for entry in entries)), "")
+        picture = picture or other_picture(notebook, WITHOUT_A_TABLE | OF_STUDIES)
         whole = "".join(every(entry, mine) for entry in entries)
         (with_picture if picture else without).append(
             f"<p>{line}</p>{picture}{whole}" if picture else f"<li>{line}</li>"

@@ -1,6 +1,7 @@
 """What the built book adds to tables: above a notebook, the picture of what was measured; and headings without gaps.
 
-A folded cell with the tag ``check`` says how many assertions it holds.
+A folded cell with the tag ``check`` says how many assertions it holds. Tables that follow each other say once how they
+are read, and an appendix has no number among the sections of its chapter.
 
 ``gallery`` draws the pictures. A table of pandas has a second row of headings for the name of its index alone; here
 both are one. ``IR^nce`` is shown with what follows the caret raised.
@@ -61,7 +62,34 @@ def tidy(app: Any, pagename: str, templatename: str, context: dict[str, Any], do
     """Tables of one page."""
     if "body" in context:
         body = types_as_code(styled(one_row(context["body"])))
-        context["body"] = raise_names(body, names())
+        context["body"] = said_once(without_deep_number(raise_names(body, names())))
+    for way in ("prev", "next"):
+        if context.get(way):
+            context[way]["title"] = without_deep_number(context[way]["title"])
+
+
+def without_deep_number(page: str) -> str:
+    """A title without the number that Sphinx gives an appendix: its place among the sections of a chapter, ``1.18``."""
+    return re.sub(r'(^|<h1[^>]*>)(?:<span class="section-number">)?\d+\.\d+\.\s*(?:</span>)?', r"\1", page)
+
+
+REMARKS = re.compile(r'(<figure class="published-measured.*?</figure>)(<ul class="[^"]*">)(.*?)</ul>', re.S)
+
+
+def said_once(page: str) -> str:
+    """A page whose tables say once how they are read: later ones leave out the lines that an earlier one has.
+
+    Tables that are folded keep theirs, for they may be opened alone.
+    """
+    seen: set[str] = set()
+
+    def shorter(found: re.Match[str]) -> str:
+        lines = [line for line in re.findall(r"<li>.*?</li>", found[3], re.S) if line not in seen]
+        seen.update(lines)
+        return found[1] + (f"{found[2]}{''.join(lines)}</ul>" if lines else "")
+
+    parts = re.split(r"(<details.*?</details>)", page, flags=re.S)
+    return "".join(part if part.startswith("<details") else REMARKS.sub(shorter, part) for part in parts)
 
 
 def styled(page: str) -> str:

@@ -54,10 +54,26 @@ class Estimate:
             return f"{number} (± {self.sampling:.2f})"
         if self.seeds > 2:
             return f"{number} ± {self.half_width:.2f}"
-        apart = self.half_width / _t_quantile(1)
+        apart = self._half_range
         low = signed(self.mean - apart, sign=sign)
         high = signed(self.mean + apart, sign=sign)
         return f"{number} ({low} to {high})"
+
+    @property
+    def bar(self) -> float | None:
+        """How far a bar in a picture reaches to either side of the mean; ``None`` where nothing is known of the error.
+
+        As :meth:`text` has it: the t interval over three seeds or more, both values of two, the sampling error of one.
+        """
+        if self.half_width is None:
+            return self.sampling
+        return self.half_width if self.seeds > 2 else self._half_range
+
+    @property
+    def _half_range(self) -> float:
+        """Half the distance between the values of two seeds."""
+        assert self.half_width is not None
+        return self.half_width / _t_quantile(1)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float | None]:
