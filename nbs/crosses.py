@@ -70,12 +70,12 @@ crosses.objections(grid)
 draw.crosses_grid(crosses.states(grid))
 
 # %% [markdown]
-# *Published* means printed in a table of the five papers or of their appendices, as far as this project has them. Rows
-# that the project adds to a table do not count. A combination that exists need not be wise.
+# *Published* means printed in a table of the five papers or of their appendices, as far as this project has them.
+# Rows that the project adds to a table do not count. A combination that exists need not be wise.
 #
 # ## Five children
 #
-# Each takes every choice from one of its parents.
+# Each child takes every choice from one of its parents.
 
 # %%
 chosen = crosses.chosen(rows)
@@ -88,8 +88,8 @@ next(iter(chosen.values())).recipe
 # %% [markdown]
 # ## Children beside parents
 #
-# One protocol for all, parents included: same images, views' strength, encoder, head, optimiser and length. A parent's
-# own best settings may differ. Stored results are read; the others are run.
+# All children and parents have one protocol: the same images, strength of views, encoder, head, optimiser and length.
+# The best settings of a parent may differ. Stored results are read; the others are run.
 
 # %% tags=["nbval-ignore-output"]
 where = {"out_dir": nb.out_dir, "read_also": nb.read_also, "data_root": nb.data_root}

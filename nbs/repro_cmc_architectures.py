@@ -10,8 +10,7 @@
 # # Do the published networks fit together?
 #
 # **Table 12 of *Contrastive Multiview Coding*** (`cmc`) describes a network: a row for each layer, with its size,
-# channels, kernel, stride and padding. A wrong size shows when the network is built. So we built it, and compare each
-# row with the module itself.
+# channels, kernel, stride and padding. We built it and compare each row with the module itself.
 #
 # **Place your bet:** how many of the published sizes are wrong?
 

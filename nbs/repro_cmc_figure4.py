@@ -9,10 +9,10 @@
 # %% [markdown]
 # # What does a fourth view add?
 #
-# **Figure 4 of *Contrastive Multiview Coding*** (`cmc`) lets colour, depth and normals join luminance in contrastive
-# training, one after the other, and reads classes of pixels from the luminance encoder each time.
+# **Figure 4 of *Contrastive Multiview Coding*** (`cmc`) adds colour, depth and normals to luminance in contrastive
+# training, one after the other. Each time a decoder predicts classes of pixels from the luminance encoder.
 #
-# Place your bet: which of the three adds most?
+# **Place your bet:** which of the three adds most?
 #
 # `papermill nbs/repro_cmc_figure4.ipynb out.ipynb -p dataset rooms -p profile laptop -p seeds 0,1,2`
 
@@ -54,12 +54,13 @@ whole[:, :3] /= 255
 pictures.channels(whole, test.pixel_classes)
 
 # %% [markdown]
-# Each encoder's last layer is told its own room's places on the other encoder's map from those of other rooms. One
-# view alone is told its own map: that is local DIM. Information that all four views share is counted three times with
-# a core view and six times in the full graph; what only luminance and colour share, once in both.
+# The last layer of one encoder is contrasted with places on the other encoder's map: places of the same room are
+# positives, those of other rooms negatives. A view alone is contrasted with its own map, which is local DIM.
+# Information that all four views share counts three times with a core view and six times in the full graph. What only
+# luminance and colour share counts once in both.
 #
-# Only the luminance encoder is read, so the floor, a random encoder of luminance, is the same for all rows: views that
-# are added can help by what they teach, and not by being looked at.
+# Only the luminance encoder is evaluated, so all rows have the same floor, a random encoder of luminance. An added
+# view can help by what it teaches, and not by being seen at the test.
 
 # %%
 methods.get("cmc/core_4")
@@ -69,8 +70,8 @@ table = nb.run()
 table
 
 # %% [markdown]
-# What a decoder sees on a random, a contrasted and a supervised encoder of luminance, in profile `laptop` where such
-# pictures are kept with the project:
+# The pictures show what a decoder predicts from a random, a contrasted and a supervised encoder of luminance (profile
+# `laptop`, where the project keeps them):
 
 # %% tags=["nbval-ignore-output"]
 seen = scene_pictures.study(dataset, nb.profile, data_root=nb.data_root, out_dir=nb.out_dir, read_also=nb.read_also)

@@ -9,10 +9,11 @@
 # %% [markdown]
 # # How many negatives are enough?
 #
-# **Figure 6 of *Contrastive Multiview Coding*** (`cmc`): from 64 to 8,192 negatives a query, NCE, half AlexNets on
-# ImageNet-100. The figure prints one number: accuracy saturates at about 60.3 %, with 4,096 negatives.
+# **Figure 6 of *Contrastive Multiview Coding*** (`cmc`): varies the number of negatives per query from 64 to 8,192,
+# with NCE and half AlexNets on ImageNet-100. The paper gives one number: accuracy saturates at about 60.3 %, with
+# 4,096 negatives.
 #
-# Place your bet: the bound on the information grows with the logarithm of their number. Does accuracy?
+# **Place your bet:** the bound on the information grows with the logarithm of their number. Does accuracy?
 #
 # `papermill nbs/repro_cmc_figure6.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p seeds 0,1,2`
 
@@ -47,8 +48,8 @@ table.figure()
 table.summary
 
 # %% [markdown]
-# Negatives are drawn with replacement: with fewer pictures than negatives, most keys are drawn more than once, and a
-# larger number says less and less. Each bank here has as many rows as there are pictures.
+# Negatives are drawn with replacement. If there are fewer pictures than negatives, most keys are drawn more than
+# once, and more negatives add little. Each bank here has as many rows as there are pictures.
 
 # %% tags=["check"]
 nb.check()

@@ -9,10 +9,11 @@
 # %% [markdown]
 # # Which colours, how wide, how much augmentation?
 #
-# **Table 1 of *Contrastive Multiview Coding*** (`cmc`) gives luminance to one ResNet-50 and chrominance to another, of
-# half, single and double width, and reads ImageNet's classes from both pooled maps with one linear classifier.
+# **Table 1 of *Contrastive Multiview Coding*** (`cmc`) trains one ResNet-50 on luminance and another on chrominance,
+# of half, single and double width. One linear classifier predicts ImageNet's classes from both pooled maps.
 #
-# Place your bet: two untrained networks on L and ab, small pictures. Does a linear classifier gain from their width?
+# **Place your bet:** two untrained networks on L and ab, small pictures. Does a linear classifier gain from their
+# width?
 #
 # `papermill nbs/repro_cmc_table1.ipynb out.ipynb -p dataset cifar10 -p profile laptop`
 
@@ -46,10 +47,10 @@ table = nb.run()
 table
 
 # %% [markdown]
-# The floor is as many random encoders as there are views. They see L and ab, and the rows of {Y,DbDr} are read against
-# them, too. YDbDr is scaled by constants that the authors released with
-# another repository, years later: their mean for Db is −0.082, not the middle of its range, 0. RandAugment is theirs,
-# too: two operations that change no colour, since a changed colour would change what one view says of the other.
+# The floor has as many random encoders as there are views. They see L and ab, and the rows of {Y,DbDr} are compared
+# with them, too. YDbDr is scaled by constants that the authors released with another repository, years later: their
+# mean for Db is −0.082, not the middle of its range, 0. RandAugment is theirs, too. It has two operations that change
+# no colour, because a changed colour would change the information that one view has about the other.
 
 # %% tags=["check"]
 nb.check()

@@ -10,10 +10,10 @@
 # # What does a frame learn from its motion?
 #
 # **Table 2 of *Contrastive Multiview Coding*** (`cmc`) trains on videos without labels. The frame $i_t$ is
-# distinguished from frames of other videos by the frame $i_{t+k}$ of its own (V), by its optical flow $f_t$ (D),
-# or by both (V+D). Then the network of frames is fine-tuned to name actions, and sees single frames only.
+# distinguished from frames of other videos by the frame $i_{t+k}$ of its own (V), by its optical flow $f_t$ (D), or
+# by both (V+D). Then the network of frames is fine-tuned to name actions, and sees single frames only.
 #
-# Place your bet: can flow, which knows no colour, teach the network of frames more than another frame does?
+# **Place your bet:** can flow, which knows no colour, teach the network of frames more than another frame does?
 #
 # `papermill nbs/repro_cmc_table2.ipynb out.ipynb -p dataset ucf101 -p profile paper`
 
@@ -43,8 +43,9 @@ nb.claim
 nb.kept()
 
 # %% [markdown]
-# Of the thirteen rows nine are numbers of other papers, some with other networks. Four can be computed, and are below.
-# A generated clip: a silhouette moves over a drifting texture, so the flow is known. TV-L1 estimates it from pixels.
+# Nine of the thirteen rows are numbers of other papers, some with other networks. The other four are computed below.
+# The picture shows a generated clip: a silhouette moves over a drifting texture, so the flow is known. TV-L1
+# estimates it from pixels.
 
 # %%
 clip = data.load("clips", n_train=8, n_test=8).train[actions.ACTIONS.index("rotate")]
@@ -59,13 +60,13 @@ table = nb.run()
 table
 
 # %% [markdown]
-# Later frames of a generated clip share its texture and colours, which tell it from other clips and say nothing of the
-# action; flow shows what moves, and no texture. With signs that are filmed in tracks it is the other way round: what
-# stays the same from frame to frame is the sign.
+# Later frames of a generated clip share its texture and colours. These identify the clip but not the action. Flow
+# shows what moves, and no texture. Filmed traffic signs are the opposite case: the sign is what stays the same from
+# frame to frame.
 #
-# Stored of profile `laptop` are the clips above and, with one seed, the signs (`gtsrb32_clips`). On clips D is best,
-# V+D is below D, and V is below the random encoder: against the claim that more views are better. On the one seed of
-# signs D is the lowest row, and V and V+D are about as good as random.
+# Profile `laptop` has stored runs on the clips above and, with one seed, on the signs (`gtsrb32_clips`). On clips D
+# is best, V+D is below D, and V is below the random encoder. This contradicts the claim that more views are better.
+# On the one seed of signs D is the lowest row, and V and V+D are about as good as random.
 
 # %% tags=["check"]
 nb.check()

@@ -9,10 +9,11 @@
 # %% [markdown]
 # # How much of the labels is in what the views share?
 #
-# **Table 3 of *Contrastive Multiview Coding*** (`cmc`) reads classes of pixels from a frozen luminance encoder that
-# was contrasted with colour, depth and normals of the same room, along a core view or the full graph.
+# **Table 3 of *Contrastive Multiview Coding*** (`cmc`) contrasts a luminance encoder with colour, depth and normals
+# of the same room, along a core view or the full graph. A decoder then predicts classes of pixels from the frozen
+# encoder.
 #
-# Place your bet: does it matter whether colour is also compared with depth?
+# **Place your bet:** does it matter whether colour is also compared with depth?
 #
 # `papermill nbs/repro_cmc_table3.ipynb out.ipynb -p dataset rooms -p profile laptop -p seeds 0,1,2`
 
@@ -39,7 +40,8 @@ nb.claim
 nb.kept()
 
 # %% [markdown]
-# The recipe: each encoder's last layer is told which of all places in the batch belong to its own room.
+# The recipe contrasts each encoder's last layer with all places in the batch; those of the same room are the
+# positives.
 
 # %%
 methods.get("cmc/core_4")
@@ -50,10 +52,10 @@ table
 
 # %% [markdown]
 # The paper trains decoders for 200 epochs on contrasted encoders and for 1,000 on random and supervised ones, so its
-# rows differ in training as well as in method. Profiles `smoke`, `first` and `laptop` give these rows the same length.
-# There two more rows, *trained longer*, have the baselines with five times that length; where they are not run, the
-# table says so. On rooms there is a second difference, as in life: contrasted encoders saw 1,000 rooms without labels,
-# a supervised one the 200 rooms with labels that all decoders are trained on.
+# rows differ in training as well as in method. Profiles `smoke`, `first` and `laptop` give these rows the same
+# length. Two more rows, *trained longer*, are the baselines with five times that length. On rooms there is a second
+# difference: contrasted encoders saw 1,000 rooms without labels, and the supervised one the 200 rooms with labels
+# that all decoders are trained on.
 
 # %% tags=["check"]
 nb.check()

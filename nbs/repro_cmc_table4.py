@@ -9,10 +9,10 @@
 # %% [markdown]
 # # Does every view learn from the others?
 #
-# **Table 4 of *Contrastive Multiview Coding*** (`cmc`) trains four encoders on the full graph and reads classes of
-# pixels from each of them alone: luminance, chrominance, depth, normals.
+# **Table 4 of *Contrastive Multiview Coding*** (`cmc`) trains four encoders on the full graph: luminance,
+# chrominance, depth, normals. A decoder predicts classes of pixels from each of them alone.
 #
-# Place your bet: which view gains most over its own random encoder?
+# **Place your bet:** which view gains most over its own random encoder?
 #
 # `papermill nbs/repro_cmc_table4.ipynb out.ipynb -p dataset rooms -p profile laptop -p seeds 0,1,2`
 
@@ -39,8 +39,9 @@ nb.claim
 nb.kept()
 
 # %% [markdown]
-# End-to-end training is called an upper bound. It is none: a decoder that is fitted on few labels can do better on
-# features that were learnt without them. Where the printed numbers already say so (points of CMC above Supervised):
+# The paper calls end-to-end training an upper bound. It is not one: a decoder that is fitted on few labels can do
+# better on features that were learnt without labels. The published numbers already show this in some cells (points of
+# CMC above Supervised):
 
 # %%
 printed = papers.published("cmc", 4).pivot_table(index="row", columns="column", values="value", sort=False)

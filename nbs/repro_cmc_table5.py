@@ -10,10 +10,10 @@
 # # Predict the other view, or tell it apart?
 #
 # **Table 5 of *Contrastive Multiview Coding*** (`cmc`) trains two luminance encoders alike: one predicts depth,
-# normals or labels pixel by pixel, the other is contrasted with them. Then a linear classifier reads both on pictures
-# of another kind.
+# normals or labels pixel by pixel, the other is contrasted with them. Then a linear classifier is trained on the
+# features of both, on pictures of another kind.
 #
-# Place your bet: which of the two knows more about pictures it never saw?
+# **Place your bet:** which of the two is better on pictures that it never saw?
 #
 # `papermill nbs/repro_cmc_table5.ipynb out.ipynb -p dataset rooms -p profile laptop -p seeds 0,1,2`
 
@@ -50,7 +50,8 @@ table = nb.run()
 table
 
 # %% [markdown]
-# Without STL-10 its column says where it was looked for; the others ask for CIFAR-10, and for what lies in a room.
+# If STL-10 is missing, its column says where we looked for it. The other columns are classes of CIFAR-10 and the
+# content of rooms.
 
 # %% tags=["check"]
 nb.check()

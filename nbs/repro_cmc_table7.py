@@ -9,12 +9,12 @@
 # %% [markdown]
 # # Does the last layer forget?
 #
-# **Table 7 of *Contrastive Multiview Coding*** (`cmc`) cuts a small AlexNet in two halves for L and ab, trains it on
-# STL-10 without labels, and reads the ten classes from conv5 and from fc7: with a linear classifier, and with a hidden
-# layer of 200 units. Seven more rows are shown and never computed here: six are numbers of other papers, and
-# SplitBrain was trained again by the authors of CMC.
+# **Table 7 of *Contrastive Multiview Coding*** (`cmc`) cuts a small AlexNet in two halves for L and ab and trains it
+# on STL-10 without labels. Classifiers predict the ten classes from conv5 and from fc7: a linear one, and one with a
+# hidden layer of 200 units. Seven more rows are shown but not computed here. Six are numbers of other papers, and the
+# authors of CMC trained SplitBrain again.
 #
-# Place your bet: SplitBrain loses nine points from conv5 to fc7. What happens to CMC?
+# **Place your bet:** SplitBrain loses nine points from conv5 to fc7. What happens to CMC?
 #
 # `papermill nbs/repro_cmc_table7.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p seeds 0,1,2`
 
@@ -44,9 +44,9 @@ table = nb.run()
 table
 
 # %% [markdown]
-# *Patch* tells a whole view from the places of the other network's map of conv2, *NCE* tells it from 4,096 entries of
-# a bank. They differ in more than the loss: Adam and 200 epochs against SGD and 320. The third printed column, strided
-# crops, cuts patches of 16 px, which these networks have no fc6 for; it is not computed.
+# *Patch* contrasts a whole view with places on the other network's map of conv2, *NCE* with 4,096 entries of a bank.
+# They differ in more than the loss: Adam and 200 epochs against SGD and 320. The third published column, strided
+# crops, cuts patches of 16 px. Our networks have no fc6 for such patches, so it is not computed.
 
 # %% tags=["check"]
 nb.check()

@@ -10,10 +10,10 @@
 # # At which layer are the classes?
 #
 # **Table 8 of *Contrastive Multiview Coding*** (`cmc`): five linear classifiers on the five layers of two half
-# AlexNets. A layer's map is max-pooled to about 9,600 values, so that no layer wins by its size. Thirteen more rows are
-# numbers of other papers; they are shown and never computed here.
+# AlexNets. A layer's map is max-pooled to about 9,600 values, so that no layer wins by its size. Thirteen more rows
+# are numbers of other papers; they are shown but not computed here.
 #
-# Place your bet: of a pair of *random* networks, which layer is best, and is the last one better than the first?
+# **Place your bet:** in a pair of *random* networks, which layer is best, and is the last one better than the first?
 #
 # `papermill nbs/repro_cmc_table8.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p seeds 0,1,2`
 
@@ -43,11 +43,11 @@ table = nb.run()
 table
 
 # %% [markdown]
-# The printed random network (11.6 to 17.1 %) is one whole AlexNet, quoted. Here the floor is what CMC starts from: two
-# random halves. Read each layer against them: what training adds need not grow with the depth. In the stored runs of
-# profile `laptop` (CIFAR-10, one seed) it adds next to nothing at conv1 and a few points at each later layer. There
-# CMC is best at conv2 and falls from there to conv5, as the random halves do: the claim does not hold at this size.
-# Only the supervised encoder is best at conv5.
+# The published random network (11.6 to 17.1 %) is one whole AlexNet, quoted from another paper. Here the floor is
+# what CMC starts from: two random halves. Compare each layer with them: the gain of training need not grow with the
+# depth. In the stored runs of profile `laptop` (CIFAR-10, one seed) it adds next to nothing at conv1 and a few points
+# at each later layer. There CMC is best at conv2 and falls from there to conv5, as the random halves do: the claim
+# does not hold at this size. Only the supervised encoder is best at conv5.
 
 # %% tags=["check"]
 nb.check()

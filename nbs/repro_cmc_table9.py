@@ -9,10 +9,11 @@
 # %% [markdown]
 # # What do other methods add to two views?
 #
-# **Table 9 of *Contrastive Multiview Coding*** (`cmc`) gives CMC a momentum encoder and a queue for each view (MoCo), a
-# second head that reads nine shuffled patches (PIRL), both, and RandAugment. Two halves against one whole ResNet-50.
+# **Table 9 of *Contrastive Multiview Coding*** (`cmc`) adds to CMC a momentum encoder and a queue for each view
+# (MoCo), a second head that sees nine shuffled patches (PIRL), both, and RandAugment. CMC has two half networks; the
+# other methods have one whole ResNet-50.
 #
-# Place your bet: which of the two ideas adds more, and do their gains add up?
+# **Place your bet:** which of the two ideas adds more, and do their gains add up?
 #
 # `papermill nbs/repro_cmc_table9.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p seeds 0,1,2`
 
@@ -48,9 +49,10 @@ table
 table.summary
 
 # %% [markdown]
-# The text says "the same contrastive loss", the code says how: softmax, no Z₀. Rows without a printed number are ours:
-# InsDis, the NCE loss on a queue, and CMCv2 as released. One thing the released code does is in no text: it passes the
-# patches' embeddings in swapped order, so patches of Y are contrasted with keys of Y, and no longer from those of DbDr.
+# The text says "the same contrastive loss"; the code shows that it is a softmax without Z₀. Rows without a published
+# number are ours: InsDis, the NCE loss on a queue, and CMCv2 as released. The released code does one thing that no
+# text mentions: it passes the patches' embeddings in swapped order. So patches of Y are contrasted with keys of Y,
+# and no longer with those of DbDr.
 
 # %% tags=["check"]
 nb.check()

@@ -7,13 +7,13 @@
 # ---
 
 # %% [markdown]
-# # The half networks, layer by layer
+# # Where are the parameters of half an AlexNet?
 #
-# **Tables 10 and 11 of *Contrastive Multiview Coding*** (`cmc`) print the two halves of an AlexNet, for STL-10 and for
-# ImageNet. Here the same columns are read off the modules while they see a picture: side X of the output, channels C,
-# kernel K, stride S, padding P.
+# **Tables 10 and 11 of *Contrastive Multiview Coding*** (`cmc`) print the two halves of an AlexNet, for STL-10 and
+# for ImageNet. Here the same columns are read off the modules while they see a picture: side X of the output,
+# channels C, kernel K, stride S, padding P.
 #
-# Place your bet: most of the parameters of one half are in which layer?
+# **Place your bet:** which layer has most of the parameters of one half?
 
 # %% tags=["parameters"]
 profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first | laptop | paper
@@ -39,7 +39,8 @@ table11 = architecture.beside_published("cmc", 11, architecture.rows(large, torc
 table11
 
 # %% [markdown]
-# Parameters in millions. Nearly all are in fc6 and fc7, which are halved twice, in and out; the five blocks hold few.
+# Parameters in millions. Nearly all are in fc6 and fc7, although these are halved twice, in inputs and outputs. The
+# five convolutional blocks have few.
 
 # %%
 layers = {"Table 10": encoders.named_layers(small), "Table 11": encoders.named_layers(large)}

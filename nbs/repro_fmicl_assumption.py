@@ -11,8 +11,9 @@
 #
 # **Figures 1 and 7 of *f-MICL: Understanding and Generalizing InfoNCE-based Contrastive Learning*** (`fmicl`) check
 # the one assumption behind the method (Assumption 3): the density of a positive pair of unit features, with respect
-# to the uniform distribution over the sphere, is ∝ exp(−‖x − y‖²/2σ²). Then log p is linear in the squared distance. A
-# RealNVP flow is fitted to pairs, log p is averaged over pairs of similar distance: the points lie roughly on a line.
+# to the uniform distribution over the sphere, is ∝ exp(−‖x − y‖²/2σ²). Then log p is linear in the squared distance.
+# The paper fits a RealNVP flow to pairs and averages log p over pairs of similar distance: the points lie roughly on
+# a line.
 #
 # **Place your bet.** Three made-up sets of pairs take the same test. Which ones pass?
 #
@@ -48,10 +49,10 @@ pd.options.display.float_format = "{:.3g}".format
 # %% [markdown]
 # ## Features
 #
-# The paper does not say in how many dimensions its flow worked. A flow over pairs of 512-dimensional features wants
-# more pairs than there are images, so the encoders here have a small embedding, `DIM`; everything else is the protocol
-# of fmicl Table 2. A pair is two views of one image, `PAIRS` of each. Images of the training set fit the flow, one half
-# of the test images says when to stop, the other half is plotted.
+# The paper does not say in how many dimensions its flow worked. A flow over pairs of 512-dimensional features needs
+# more pairs than there are images. So the encoders here have a small embedding, `DIM`; everything else is the
+# protocol of fmicl Table 2. A pair is two views of one image, and each image gives `PAIRS` of them. The flow is
+# fitted on training images. One half of the test images decides when to stop, and the other half is plotted.
 
 # %% tags=["nbval-ignore-output"]
 DIM, PAIRS, EPOCHS = {"smoke": (6, 2, 12), "laptop": (16, 8, 60)}.get(profile, (16, 16, 100))
@@ -92,8 +93,9 @@ panels.by_distance(
 )
 
 # %% [markdown]
-# *Kernel* must be a line, of slope −1/2σ². *Two widths* cannot be one: close and distant pairs come from two laws.
-# *Clusters* is the one to look at twice: where an x is has nothing to do with how far its y is, so averages hide it.
+# *Kernel* must be a line of slope −1/2σ². *Two widths* cannot be a line, because close and distant pairs come from
+# two laws. *Clusters* passes although the assumption fails: the place of an x does not depend on the distance of its
+# y, so averages hide the clusters.
 #
 # ## Figure 1: SimCLR, two priors, and Figure 7: two objectives, Gaussian prior
 

@@ -46,7 +46,8 @@ nb.claim
 display(nb.kept(), nb.kept(10))
 
 # %% [markdown]
-# The best of each row, and its lead over the second in printed standard deviations; below 2, new runs could undo it.
+# The table shows the best of each row and its lead over the second, in published standard deviations. A lead below 2
+# could vanish in new runs.
 
 # %%
 fmicl_tables.leads().round(2)
@@ -54,7 +55,7 @@ fmicl_tables.leads().round(2)
 # %% [markdown]
 # Equal numbers share the first place; the order between them is that of the columns. The text of the paper speaks of
 # four different divergences that win on four data sets; in its table KL comes first on two of them. Table 10 repeats
-# the linear numbers. One of them is another number there:
+# the linear numbers. One of them differs there:
 
 # %%
 fmicl_tables.contradictions()
@@ -136,10 +137,10 @@ numbers.round(3)
 # Reverse KL does *not* end in a constant here: its distances are as large as those of KL on average, but the features
 # use few directions. That is what the objective asks for: it rewards a large mean distance and nothing more.
 #
-# Neyman goes to two heaps, and at the large rate it need not even arrive there: compare its two seeds. Its positive
-# term has the slope $e^{\lVert x-y\rVert^2/\sigma^2}/\sigma^2$ in the squared distance, thousands where two views are
-# opposite: one such step can throw the weights to a place where all images look the same. That is an accident and no
-# minimum: equal features are the worst of all for the negatives' term. Whether the paper's is such a constant is open.
+# Neyman goes to two heaps, but it may not arrive there: compare its three runs. Its positive term has the slope
+# $e^{\lVert x-y\rVert^2/\sigma^2}/\sigma^2$ in the squared distance, which is in the thousands where two views are
+# opposite. One such step can move the weights to a place where all images look the same. That is no minimum: equal
+# features are the worst of all for the negatives' term. Whether the paper's constant is of this kind is open.
 
 # %% tags=["check"]
 nb.check()

@@ -9,12 +9,14 @@
 # %% [markdown]
 # # Was only the objective changed?
 #
-# **Table 3 of *f-MICL*** (`fmicl`) puts KL, JS and Pearson into MoCo v3: a vision transformer, a momentum encoder whose
-# keys are those of the batch, and a predictor on the side of the queries.
-# "Only the objective changed", the paper says, and prints 73.2 for MoCo v3.
+# **Table 3 of *f-MICL*** (`fmicl`) puts KL, JS and Pearson into MoCo v3: a vision transformer, a momentum encoder
+# whose keys are those of the batch, and a predictor on the side of the queries. "Only the objective changed", the
+# paper says, and prints 73.2 for MoCo v3.
 #
-# That number is MoCo v3's own, of another network and run. Place your bet before the next cell: in how many settings
-# does the printed base differ from the rows that are set against it?
+# That number is MoCo v3's own, of another network and run.
+#
+# **Place your bet before the next cell:** in how many settings does the printed base differ from the rows that are
+# set against it?
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | cifar10 | tinyimagenet32 | imagenet | folder:<path> | parquet:<path>
@@ -45,9 +47,9 @@ print(f"{len(different)} settings differ:")
 pd.DataFrame(both, index=["MoCo v3", "JS"])[different].T
 
 # %% [markdown]
-# So a row is added that the claim needs: MoCo v3 with the network and the schedule of the others. Gains are against it.
-# Profile `paper` sets the two apart. In `smoke` and `laptop` all rows have one small network and one schedule, so there
-# these two rows are the same run, with the same number.
+# So we add the row that the claim needs: MoCo v3 with the network and the schedule of the others. Gains are measured
+# against it. The two rows of MoCo v3 differ in profile `paper`. In `smoke` and `laptop` all rows have one small
+# network and one schedule, so these two are the same run with the same number.
 
 # %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()

@@ -13,7 +13,7 @@
 # ways to score a pair of embeddings, for six f-divergences.
 #
 # The objective of an f-divergence is $\mathbb E_{\text{positives}}\,s-\alpha\,\mathbb E_{\text{negatives}}\,f^*(s)$.
-# It wants a score $s$ and feeds it to the conjugate $f^*$.
+# It takes a score $s$ and applies the conjugate $f^*$ to it.
 #
 # - **Cosine**: $s=x\cdot y$, as everybody does.
 # - **Gaussian**: $s=f'(u)$ with $u=\mu\,e^{-\lVert x-y\rVert^2/2\sigma^2}$, so the score is made for the divergence.
@@ -101,10 +101,10 @@ for (name, temperature), reason in fmicl_tables.refusals().items():
     print(f"{name}, τ = {temperature:g}: {reason or 'accepted'}")
 
 # %% [markdown]
-# The paper does not say what it did with these divergences. Its cosine cells for JS and SH are far above chance, so
-# its scores must have stayed inside, or its loss is not the one it states. Here these three are divided by τ = 2,
-# which keeps their scores at 1/2 and below; the other three take the cosine as it is. That the 10.00 % comes from the
-# infinite slope is a guess, a likely one.
+# The paper does not say what it did with these divergences. Its cosine cells for JS and SH are far above chance. So
+# either its scores stayed inside the domain, or its loss is not the one it states. Here the cosines of these three
+# are divided by τ = 2, which keeps their scores at 1/2 and below; the other three take the cosine as it is. The
+# infinite slope is a likely reason for the 10.00 %, but we have not shown it.
 #
 # ## One method, as five choices, and the table
 

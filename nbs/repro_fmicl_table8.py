@@ -9,9 +9,9 @@
 # %% [markdown]
 # # How hard should negatives push?
 #
-# A contrastive loss pulls two views of an image together and pushes different images apart. InfoNCE fixes how hard
-# one pushes against the other. The loss of *f-MICL: Understanding and Generalizing InfoNCE-based Contrastive
-# Learning* (`fmicl`) has a weight for it:
+# A contrastive loss pulls two views of an image together and pushes different images apart. InfoNCE fixes the balance
+# between the two. The loss of *f-MICL: Understanding and Generalizing InfoNCE-based Contrastive Learning* (`fmicl`)
+# has a weight for it:
 #
 # $$\mathcal L=-\,\mathbb E_{\text{positives}}\,f'(u)+\alpha\;\mathbb E_{\text{negatives}}\,f^*(f'(u)),\qquad
 # u=\mu\,e^{-\lVert x-y\rVert^2/2\sigma^2}.$$
@@ -53,14 +53,15 @@ nb.kept()
 #
 # ## What α means
 #
-# The paper's Proposition 5: a weight α is another divergence, $f_\alpha(u)=\alpha f(u/\alpha)-\alpha f(1/\alpha)$, with
-# the kernel $\alpha u$. So α and the height μ of the kernel have to do with each other. For **KL** they are one knob:
+# The paper's Proposition 5: a weight α is another divergence, $f_\alpha(u)=\alpha f(u/\alpha)-\alpha f(1/\alpha)$,
+# with the kernel $\alpha u$. So α and the height μ of the kernel have to do with each other. For **KL** they are one
+# knob:
 #
 # $$-\mathbb E\,(1+\log\mu+\log u)+\alpha\,\mathbb E\,\mu u\quad\text{depends on }\alpha\mu\text{ only, up to }
 # \log\mu.$$
 #
-# So the loss with $(\mu,\alpha)$ plus $\log\mu$ is the loss with $(1,\alpha\mu)$, for every batch. For **JS** they are
-# two knobs: the difference of the two losses is another one for every query, no constant that training could ignore.
+# So the loss with $(\mu,\alpha)$ plus $\log\mu$ is the loss with $(1,\alpha\mu)$, for every batch. For **JS** they
+# are two knobs: the difference between the two losses varies from query to query, so training cannot ignore it.
 
 # %%
 for mu, alpha in ((2.0, 20.0), (0.25, 4.0), (40.0, 1.0)):

@@ -9,11 +9,11 @@
 # %% [markdown]
 # # How hard should sentences push each other apart?
 #
-# **Table 9 of *f-MICL*** (`fmicl`) learns sentences from dropout alone: the same sentence twice through BERT, with
+# **Table 9 of *f-MICL*** (`fmicl`) learns sentences from dropout alone: the same sentence passes BERT twice, with
 # other neurons dropped. The weight $\alpha$ of the negatives' term goes from 1 to a million, for KL and for Pearson.
-# With $1/2\sigma^2=20$ two sentences at right angles have $u=e^{-40}$: without a large weight the term is nothing.
+# With $1/2\sigma^2=20$ two sentences at right angles have $u=e^{-40}$, so the term vanishes without a large weight.
 #
-# Place your bet: is a weight of 409,600 right for any encoder, or for the length of one run?
+# **Place your bet:** is a weight of 409,600 right for any encoder, or for the length of one run?
 #
 # `papermill nbs/repro_fmicl_table9.ipynb out.ipynb -p dataset wikisplit -p profile laptop -p rows all`
 
@@ -47,12 +47,13 @@ table = nb.run()
 table
 
 # %% [markdown]
-# What is stored of profile `laptop` starts from a pretrained network, and 300 steps of training harm it with every
-# α and with InfoNCE. α = 1 harms it least, for KL and for Pearson; with two seeds that is a hint, no more. So the
-# printed weight belongs to the paper's long run from BERT, and is not right for any encoder.
+# The stored runs of profile `laptop` start from a pretrained network, and 300 steps of training harm it with every α
+# and with InfoNCE. α = 1 harms it least, for KL and for Pearson; with two seeds that is only a hint. So the published
+# weight fits the paper's long run from BERT, and not every encoder.
 #
-# Profile `smoke` starts from scratch. Untrained, a network adds up random vectors of words, and sentences that share
-# words are near each other already. The page *Can the same loss hear and read?* shows what training does to that.
+# Profile `smoke` starts from scratch. An untrained network adds up random vectors of words, so sentences that share
+# words are near each other from the start. The page *Can the same loss hear and read?* shows what training does to
+# that.
 
 # %% tags=["check"]
 nb.check()

@@ -13,7 +13,7 @@
 # with one key: one more view of the same image. JCL compares it with all views there could be, at once, in closed
 # form. A few views are encoded; their mean and covariance stand for the rest.
 #
-# **Place your bet:** six views a step instead of two. How many points of ImageNet accuracy does that buy, at equal
+# **Place your bet:** six views per step instead of two. How many points of ImageNet accuracy does that buy, at equal
 # epochs? And how much of it is left if the covariance is thrown away and only the mean key is kept?
 
 # %% tags=["parameters"]
@@ -82,8 +82,8 @@ print("losses from the few numbers:    ", numbers.numpy().round(4))
 # %% [markdown]
 # ## The three steps on keys
 #
-# One image: its loss averaged over M keys of its own, as M grows, against the closed form of the same distribution.
-# The average settles at $\mathcal L^\infty$. More keys make it less noisy; they do not move it.
+# The figure shows the loss of one image, averaged over M of its keys, and the closed form for the same distribution.
+# As M grows, the average settles at $\mathcal L^\infty$. More keys make it less noisy and do not move it.
 
 # %%
 averages = joint_keys.averages()
@@ -111,10 +111,10 @@ table.summary
 # Equal epochs are not equal work. The paper compares at equal epochs:
 
 # %%
-print(*(f"{nb.plan().label(name)}: {methods.get(name).views.count} views a step" for name in nb.plan().rows), sep="\n")
+print(*(f"{nb.plan().label(name)}: {methods.get(name).views.count} views per step" for name in nb.plan().rows), sep="\n")
 
 # %% [markdown]
-# The gradient flows through the query only, one of the views. Three more warnings:
+# The gradient flows through the query only, which is one of the views. Three more warnings:
 #
 # * Paper and released script differ. The script has four keys, λ grows from 0 to 2, and half the batch. Its recipe is
 #   `jcl/released`, in the notebook of the ablations.

@@ -9,10 +9,10 @@
 # %% [markdown]
 # # Does a detector that may change its encoder still care where it came from?
 #
-# **Table 2 of *Joint Contrastive Learning*** (`jcl`) fine-tunes ResNet-50 on COCO: Faster, Mask and Keypoint R-CNN with
-# a pyramid, batch-norm trained. Its row *random* is fine-tuned, too: it is no floor of a frozen encoder.
+# **Table 2 of *Joint Contrastive Learning*** (`jcl`) fine-tunes ResNet-50 on COCO: Faster, Mask and Keypoint R-CNN
+# with a pyramid, batch-norm trained. Its row *random* is fine-tuned, too: it is no floor of a frozen encoder.
 #
-# Place your bet: JCL against MoCo v2 on boxes, masks and keypoints, in points of average precision?
+# **Place your bet:** JCL against MoCo v2 on boxes, masks and keypoints, in points of average precision?
 #
 # `papermill nbs/repro_jcl_table2.ipynb out.ipynb -p dataset tinyimagenet32 -p profile laptop`
 
@@ -42,8 +42,8 @@ table = nb.run(references_too=False)
 table
 
 # %% [markdown]
-# The paper's detection code is not published. What its text leaves open is Detectron2's default here; batch-norm learns
-# within one process. A column whose data are not here says where they were looked for.
+# The paper's detection code is not published. Where its text leaves a choice open, we take the default of Detectron2;
+# batch-norm learns within one process. If the data of a column are missing, the column says where we looked for them.
 
 # %% tags=["check"]
 nb.check()

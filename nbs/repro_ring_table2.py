@@ -9,10 +9,11 @@
 # %% [markdown]
 # # Which part of the ring does the work?
 #
-# **Table 2 of *Conditional Negative Sampling*** (`ring`) takes IRing apart: without annealing the outer edge
-# (*No Anneal*), and without the hole in the middle (*l = 0*: a ball instead of a ring).
-# Place your bet: a ring of the closest 1–10 % from the very first step, when the embeddings are still random. Does
-# it help, hurt, or make no difference?
+# **Table 2 of *Conditional Negative Sampling*** (`ring`) takes IRing apart: without annealing the outer edge (*No
+# Anneal*), and without the hole in the middle (*l = 0*: a ball instead of a ring).
+#
+# **Place your bet:** a ring of the closest 1–10 % from the very first step, when the embeddings are still random.
+# Does it help, hurt, or make no difference?
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | digits | cifar10 | cifar100 | stl10 | imagenet | folder:<path> | parquet:<path>
@@ -50,8 +51,8 @@ table.summary
 
 # %% [markdown]
 # The hole removes the keys most likely to be the same thing as the query. Annealing waits with the selection until
-# nearness means something. At `smoke` and `laptop` size neither effect need show: few images mean that one percent
-# is a handful of keys. The protocol and two of the rows are those of Table 1, and so are their runs.
+# nearness means something. At the sizes `smoke` and `laptop` neither effect has to show, because one percent of few
+# images is a handful of keys. Protocol, two of the rows and their runs are those of Table 1.
 
 # %% tags=["check"]
 nb.check()

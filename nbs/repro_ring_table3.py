@@ -12,7 +12,7 @@
 # **Table 3 of *Conditional Negative Sampling*** (`ring`) takes the encoders of its Table 1, trained on CIFAR-10, and
 # fits a linear classifier on nine sets they never saw, from aircraft and fungi to digits and traffic signs.
 #
-# Place your bet: on which of the nine does a method gain by merely recognising a picture it has almost seen?
+# **Place your bet:** on which of the nine does a method gain by merely recognising a picture it has almost seen?
 #
 # `papermill nbs/repro_ring_table3.ipynb out.ipynb -p dataset cifar10 -p profile laptop`
 
@@ -45,9 +45,9 @@ table = nb.run()
 table
 
 # %% [markdown]
-# A column whose data are not here says where they were looked for; generated and bundled sets show the path. And what
-# does the column of traffic signs measure? They are filmed: thirty frames in a row show one sign. This is what copying
-# the label of the nearest training pixels is worth, without any encoder, in percent of the test images:
+# If the data of a column are missing, the column says where we looked for them. What does the column of traffic signs
+# measure? The signs are filmed: thirty frames in a row show one sign. The next table has no encoder. Each test image
+# gets the label of the training image with the nearest pixels; the numbers are percent of the test images:
 
 # %%
 leak = trafficsign.study(data_root=nb.data_root, out_dir=nb.out_dir, read_also=nb.read_also)

@@ -9,10 +9,11 @@
 # %% [markdown]
 # # What is a frozen encoder worth to a detector?
 #
-# **Table 4 of *Conditional Negative Sampling*** (`ring`) freezes encoders of ImageNet and trains Detectron2's detectors
-# on them: boxes and masks (Mask R-CNN), keypoints (Keypoint R-CNN), and VOC's boxes on the third stage alone (C4).
+# **Table 4 of *Conditional Negative Sampling*** (`ring`) freezes encoders of ImageNet and trains Detectron2's
+# detectors on them: boxes and masks (Mask R-CNN), keypoints (Keypoint R-CNN), and VOC's boxes on the third stage
+# alone (C4).
 #
-# Place your bet: which of the four columns sees the least of the encoder?
+# **Place your bet:** which of the four columns sees the least of the encoder?
 #
 # `papermill nbs/repro_ring_table4.ipynb out.ipynb -p dataset tinyimagenet32 -p profile laptop`
 
@@ -46,8 +47,8 @@ table = nb.run()
 table
 
 # %% [markdown]
-# The bet: VOC's. Detectron2 builds three bottleneck blocks as the region head of ResNet-18-C4. The encoder's last stage
-# is two basic blocks, and the loader takes what agrees in name and shape. How many of the head's weights is that?
+# The answer is VOC. Detectron2 builds the region head of ResNet-18-C4 from three bottleneck blocks, but the encoder's
+# last stage has two basic blocks. The loader takes the weights that agree in name and shape. How many are these?
 
 # %%
 network = detectors.residual_network(encoders.build("resnet18"))

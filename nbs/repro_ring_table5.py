@@ -54,8 +54,8 @@ nb.claim
 display(nb.kept("5b"), nb.kept("5d"))
 
 # %% [markdown]
-# One published gain and one published ratio do not follow from the published numbers. The text says "10 to 60 seconds"
-# an epoch; not all differences of (a) lie in this range:
+# One published gain and one published ratio do not follow from the published numbers. The text says "10 to 60
+# seconds" per epoch, and not all differences of (a) lie in this range:
 
 # %%
 ratio, extra = epoch_time.published(), epoch_time.published("extra")
@@ -119,9 +119,9 @@ moco, simclr = nb.run("5b"), nb.run("5d")
 display(moco, moco.figure(), moco.summary, simclr, simclr.figure(), simclr.summary)
 
 # %% [markdown]
-# The appendix with the settings of (b) and (d) is not at hand: temperature, batch and head of SimCLR are SimCLR's own
-# for CIFAR-10, MoCo-v2's are those of its authors. The row ResNet-50 of (b) has no column here. The paper's gains come
-# without a spread over seeds.
+# We did not have the appendix with the settings of (b) and (d). So SimCLR has its own temperature, batch and head for
+# CIFAR-10, and MoCo-v2 the settings of its authors. The row ResNet-50 of (b) has no column here. The paper gives no
+# spread over seeds for its gains.
 
 # %% tags=["check"]
 nb.check()

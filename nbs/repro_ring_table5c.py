@@ -9,11 +9,11 @@
 # %% [markdown]
 # # Does a ring of negatives hear better?
 #
-# **Table 5c of *Conditional Negative Sampling*** (`ring`) trains MoCo and MoCoRing on speech and asks six questions of
-# the encoders: who speaks, which digit, which word, and the action, object and location of a command.
-# The recipes are those of pictures; only the views are new: spectrograms with stretches of time and pitch left out.
+# **Table 5c of *Conditional Negative Sampling*** (`ring`) trains MoCo and MoCoRing on speech and asks the encoders
+# six questions: who speaks, which digit, which word, and the action, object and location of a command. The recipes
+# are those for pictures. Only the views are new: spectrograms in which stretches of time and pitch are left out.
 #
-# Place your bet: which of the six questions does an *untrained* network answer nearly as well?
+# **Place your bet:** which of the six questions does an *untrained* network answer nearly as well?
 #
 # `papermill nbs/repro_ring_table5c.ipynb out.ipynb -p dataset fsdd -p profile laptop`
 
@@ -43,13 +43,13 @@ table = nb.run()
 table
 
 # %% [markdown]
-# Read the line of the random encoder first: a column that it nearly fills cannot tell methods apart. Which column that
-# is depends on the data. Of the recordings of `fsdd`, profile `laptop`, it is the speaker: pitch and throat are in
-# every frame. Of the made voices in profile `smoke` it is the digit.
+# Read the random encoder first. If it is nearly right in a column, that column cannot tell methods apart. Which
+# column this is depends on the data. For the recordings of `fsdd` (profile `laptop`) it is the speaker, whose pitch
+# is in every frame. For the generated voices of profile `smoke` it is the digit.
 #
-# A digit said by a person whom the classifier never heard (`fsdd_unseen`) is the harder question. There MoCo and
-# MoCoRing both lie far *below* the random encoder, as the supervised one does. The random encoder has two seeds, and
-# they lie apart; each of the two is above both methods. So these runs do not show that training helps on speech.
+# The harder question is a digit said by a person whom the classifier never heard (`fsdd_unseen`). There MoCo,
+# MoCoRing and the supervised encoder all lie far *below* the random one. The random encoder has two seeds that differ
+# a good deal, and each of them is above both methods. So these runs do not show that training helps on speech.
 
 # %% tags=["check"]
 nb.check()

@@ -9,9 +9,11 @@
 # %% [markdown]
 # # Is a harder negative a better teacher?
 #
-# **Table 1 of *Conditional Negative Sampling for Contrastive Learning of Visual Representations*** (`ring`): seven
-# methods, each scored by a linear classifier on its frozen features. Place your bet: tell each image only from those
-# that look *most like it* already, without the very closest. Do the features get better, worse, or no different?
+# **Table 1 of *Conditional Negative Sampling for Contrastive Learning of Visual Representations*** (`ring`): compares
+# seven methods. A linear classifier scores the frozen features of each.
+#
+# **Place your bet:** contrast each image only with those that look *most like it* already, but not with the very
+# closest. Do the features get better, worse, or no different?
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | digits | cifar10 | cifar100 | stl10 | imagenet | folder:<path> | parquet:<path>
@@ -48,9 +50,9 @@ table.figure()
 table.summary
 
 # %% [markdown]
-# Read the differences (Ring − base): both arms share data, order and initial weights, seed by seed. The paper gives no
-# spread over seeds. It states the method three ways (text, Algorithm 1, released code); the recipe's note says which
-# was taken.
+# Read the differences (ring − base). Both methods of a pair share data, order and initial weights, seed by seed. The
+# paper gives no spread over seeds. It describes the method in three ways: in the text, in Algorithm 1 and in the
+# released code. The recipe's note says which one we took.
 
 # %% tags=["check"]
 nb.check()

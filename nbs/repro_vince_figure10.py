@@ -9,10 +9,11 @@
 # %% [markdown]
 # # What does the temperature decide?
 #
-# **Figure 10 of *On Mutual Information in Contrastive Learning*** (`vince`): 1-NN accuracy of IR for several
-# temperatures, on ImageNet and CIFAR-10. "We find the best ω to be dataset dependent." Values are not printed.
+# **Figure 10 of *On Mutual Information in Contrastive Learning*** (`vince`): shows the 1-NN accuracy of IR for
+# several temperatures, on ImageNet and CIFAR-10. "We find the best ω to be dataset dependent." The figure has no
+# numbers.
 #
-# Place your bet: τ = 0.07 is what every table of the paper has. Is it the best of these here?
+# **Place your bet:** every table of the paper has τ = 0.07. Is it the best of these values here?
 #
 # `papermill nbs/repro_vince_figure10.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p columns all`
 
@@ -48,9 +49,9 @@ lines.pivot_table(index="column", columns="label", values="accuracy", sort=False
 draw.by_value(lines, "τ, the temperature", f"{nb.dataset}, profile {nb.profile}", logarithmic=True)
 
 # %% [markdown]
-# Embeddings have length one, so a score lies between −1/τ and 1/τ. With τ = 1 the loss cannot fall far: even when every
-# key is opposite to the query and the positive on top of it, the positive's share of *K* keys is e² to *K* − 1. A small
-# τ looks at the nearest keys alone. A ring of negatives does the same by rank.
+# Embeddings have length one, so a score lies between −1/τ and 1/τ. With τ = 1 the loss cannot fall far: even if the
+# positive equals the query and all other keys are opposite to it, the positive outweighs them only by e² to *K* − 1.
+# With a small τ only the nearest keys count. A ring of negatives does the same by rank.
 
 # %% tags=["check"]
 nb.check()

@@ -9,11 +9,12 @@
 # %% [markdown]
 # # What should two views have in common?
 #
-# **Figure 4 of *On Mutual Information in Contrastive Learning*** (`vince`): IR with one kind of view at a time on
-# CIFAR-10, 1-NN accuracy against the information between views, as the bound estimates it. Lemma 3.1 turns the loss
-# into that estimate: the logarithm of the number of terms minus the loss. Levels of the views are not printed.
+# **Figure 4 of *On Mutual Information in Contrastive Learning*** (`vince`): trains IR on CIFAR-10 with one kind of
+# view at a time. It plots 1-NN accuracy against the information between the views. Lemma 3.1 estimates that
+# information: the logarithm of the number of terms minus the loss. The paper does not say how strong each kind of
+# view is.
 #
-# Place your bet: from *no change at all* to *a tenth of the picture*, the bound falls. Where is accuracy highest?
+# **Place your bet:** from *no change at all* to *a tenth of the picture*, the bound falls. Where is accuracy highest?
 #
 # `papermill nbs/repro_vince_figure4.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p columns all`
 
@@ -49,10 +50,10 @@ lines.pivot_table(index="column", columns="label", values="accuracy", sort=False
 draw.against_bound(lines, f"{nb.dataset}, profile {nb.profile}")
 
 # %% [markdown]
-# A view that changes nothing has all the information there is, and an encoder can have it by telling pictures apart in
-# any way at all: the bound is at its ceiling, and says nothing of classes. What the paper calls a sweet spot is where
-# what two views share is what a class is made of. The bound knows nothing of classes, so it cannot say where that is.
-# `cmc_nce` in column `none` is the point of L and ab; its bound is the mean over the two directions.
+# If a view changes nothing, any encoder that tells pictures apart brings the bound to its ceiling, whatever it does
+# with classes. The paper speaks of a sweet spot, where two views share just what makes a class. The bound does not
+# depend on classes, so it cannot say where that spot is. `cmc_nce` in column `none` has L and ab as its views; its
+# bound is the mean over the two directions.
 
 # %% tags=["check"]
 nb.check()

@@ -7,18 +7,19 @@
 # ---
 
 # %% [markdown]
-# # How much noise takes two spirals apart?
+# # How much noise separates two spirals?
 #
 # **Figure 6 of *On Mutual Information in Contrastive Learning for Visual Representations*** (`vince`, appendix G)
 # shows its idea of good views on points of the plane. A point lies on one of two spirals; a view of it is the point
-# plus noise, each coordinate by its own draw from U(0, η). An encoder with two outputs is trained with InfoNCE to tell
-# a point's views from other points. Afterwards logistic regression is asked for the spiral, given the two outputs.
+# plus noise, each coordinate by its own draw from U(0, η). An encoder with two outputs is trained with InfoNCE to
+# tell a point's views from other points. Afterwards logistic regression predicts the spiral from the two outputs.
 #
 # The paper: with η = 0 "the transfer accuracy is near chance. As noise approaches 0.4 (lossy and unique), we find
 # steady improvements to accuracy. […] only η = 0.4 has a (mostly) linear separation. However, as noise surpasses 0.4
 # […] transfer accuracy recedes to chance."
 #
-# The idea: without noise nothing says which points belong together; with much noise views reach the other spiral.
+# The idea: without noise nothing shows which points belong together, and with much noise views reach the other
+# spiral.
 #
 # **Place your bet:** the text prints every optimiser setting. Train what it says. Will the accuracy peak at 0.4?
 
@@ -71,8 +72,8 @@ panels.views_of_spirals()
 # %% [markdown]
 # ## Accuracy against noise
 #
-# One reading is one batched network: a copy for every η and seed. Curves that are stored are read, the others trained.
-# Compare with logistic regression on the coordinates themselves (raw), and on an encoder that was never trained.
+# Each panel is one interpretation of the text, trained for every η and seed. Stored curves are read; the others are
+# trained. Compare with logistic regression on the coordinates themselves (raw) and on an untrained encoder.
 
 # %% tags=["nbval-ignore-output"]
 curves = {profile: vince_figure6.study(profile, out_dir=places[0], read_also=places[1:])}
@@ -123,10 +124,10 @@ for name, found in curves.items():
 # out. Without noise a curve may be torn to spread it; noise joins neighbours, and the spirals stay whole curves. So
 # far the paper's argument holds. But nothing in the objective puts the two curves on two sides of one *straight*
 # line: where they come to lie depends on the draws, and seeds disagree. A figure of one seed can show a peak, or
-# none, by chance. A reading that is missing here may still be the paper's, whose text comes without code.
+# none, by chance. The paper has no code, so it may have used an interpretation that is missing here.
 #
-# Exercises. (1) A view of η = 0.4 can reach at most that far: at how many turns is the other spiral within reach?
-# (2) Add a reading to `READINGS`, such as three turns. (3) Why is the circle's bound capped well below log K?
+# Exercises. (1) A view of η = 0.4 can reach at most that far: at how many turns is the other spiral within reach? (2)
+# Add a reading to `READINGS`, such as three turns. (3) Why is the circle's bound capped well below log K?
 
 # %% tags=["check", "nbval-ignore-output"]
 for name, found in curves.items():

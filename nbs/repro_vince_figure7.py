@@ -9,13 +9,13 @@
 # %% [markdown]
 # # How fast should a bank forget?
 #
-# **Figures 2 and 7 of *On Mutual Information in Contrastive Learning*** (`vince`): a row of the bank is moved towards
-# the new embedding of its image, *α* of the old one is kept. The figures turn α "from 0 (no memory bank) to near 1" for
-# IR, LA and CMC, and set the original IR beside the one with InfoNCE, both in 1-NN accuracy. Of the values, the text
-# names 0 and 0.5.
+# **Figures 2 and 7 of *On Mutual Information in Contrastive Learning*** (`vince`): A row of the bank moves towards
+# the new embedding of its image and keeps a share *α* of the old one. The figures vary α "from 0 (no memory bank) to
+# near 1" for IR, LA and CMC, and compare the original IR with the one with InfoNCE, in 1-NN accuracy. The text names
+# only the values 0 and 0.5.
 #
-# Place your bet: with α = 0 a row is the last embedding of one random view, with α = 0.99 the mean of a hundred, most
-# of them made by a network that is long gone. Which loses more?
+# **Place your bet:** with α = 0 a row is the last embedding of one random view. With α = 0.99 it is the mean of a
+# hundred, most of them by a network that has changed a lot since. Which loses more accuracy?
 #
 # `papermill nbs/repro_vince_figure7.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p columns all -p rows all`
 
@@ -51,9 +51,10 @@ lines.pivot_table(index="column", columns="label", values="accuracy", sort=False
 draw.by_value(lines, "α, the share of its old row that a row keeps", f"{nb.dataset}, profile {nb.profile}")
 
 # %% [markdown]
-# An image is seen once an epoch. After *n* epochs the newest embedding has weight 1 − α and the first one α to the
-# power *n* − 1, before the row is brought back to length one: with α = 0.99 and ten epochs the start is still most of
-# it. So what α does depends on how long one trains, and a curve from a short run is no curve of a long one.
+# An image is seen once per epoch. After *n* epochs the newest embedding has the weight 1 − α and the first one α to
+# the power *n* − 1, before the row is scaled to length one. With α = 0.99 and ten epochs the start is still most of
+# the row. So the effect of α depends on the length of training, and a short run does not show the curve of a long
+# one.
 
 # %% tags=["check"]
 nb.check()

@@ -12,8 +12,9 @@
 # **Table 1 of *On Mutual Information in Contrastive Learning for Visual Representations*** (`vince`) reads instance
 # discrimination (IR), local aggregation (LA) and contrastive multiview coding (CMC) as one objective, and crosses
 # views and negatives: BALL, CAVE and RING, neighbours as positives (*s-neigh*), annealed percentages, L/ab views.
-# Place your bet: the original IR is binary classification with a fixed constant κ; IR^nce is a softmax over the same
-# scores. How many points do they differ on CIFAR-10?
+#
+# **Place your bet:** the original IR is a binary classification with a fixed constant κ, and IR^nce is a softmax over
+# the same scores. By how many points do they differ on CIFAR-10?
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | digits | cifar10 | cifar100 | stl10 | imagenet | folder:<path> | parquet:<path>
@@ -50,10 +51,10 @@ table.figure()
 display(table.summary, nb.run(5))  # Table 5: top-5 accuracy of the same encoders
 
 # %% [markdown]
-# *Softmax or logistic?* in the chapter on InfoNCE says why the original IR falls behind its softmax form.
-# The neighbours of *s-neigh* stand in the numerator and not in the denominator: the loss can fall below zero
-# and is then no bound on the mutual information. The annealed rows grow the neighbours' ball with the
-# ring's inner edge.
+# The appendix *Softmax or logistic?* of the book explains why the original IR falls behind its softmax form. The
+# neighbours of *s-neigh* are in the numerator but not in the denominator. The loss can therefore fall below zero, and
+# is then no bound on the mutual information. In the annealed rows the ball of neighbours grows with the inner edge of
+# the ring.
 
 # %% tags=["check"]
 nb.check()

@@ -7,13 +7,15 @@
 # ---
 
 # %% [markdown]
-# # Five other things an encoder can be asked
+# # What do detectors gain from a better frozen encoder?
 #
 # **Tables 2b–2e and 4 of *On Mutual Information in Contrastive Learning for Visual Representations*** (`vince`) train
-# detectors on frozen encoders of ImageNet: COCO's boxes and masks (2b), keypoints (2c), VOC's boxes (2d), LVIS's masks
-# (2e), and boxes and masks once more on the third stage alone (4). Table 2a has its own notebook, and the encoders.
+# detectors on frozen encoders of ImageNet: COCO's boxes and masks (2b), keypoints (2c), VOC's boxes (2d), LVIS's
+# masks (2e), and boxes and masks once more on the third stage alone (4). Table 2a has its own notebook, and the
+# encoders.
 #
-# Place your bet: the published configuration exchanges green and blue in the pixel mean. Who notices?
+# **Place your bet:** the published configuration exchanges green and blue in the pixel mean. Which encoders suffer
+# from that?
 #
 # `papermill nbs/repro_vince_table2.ipynb out.ipynb -p dataset tinyimagenet32 -p profile laptop`
 
@@ -54,8 +56,9 @@ nb.run("2e", references_too=False)
 nb.run("4", references_too=False)
 
 # %% [markdown]
-# An encoder whose batch-norm is frozen cannot correct its input. The exchange moves green and blue by a fifth of their
-# deviation; profile `paper` keeps the print, the others normalise as in pre-training.
+# An encoder whose batch-norm is frozen cannot correct its input. The exchange shifts green and blue by a fifth of
+# their standard deviation. Profile `paper` keeps the published configuration; the others normalise as in
+# pre-training.
 
 # %% tags=["check"]
 nb.check()

@@ -12,7 +12,7 @@
 # **Table 2a of *On Mutual Information in Contrastive Learning for Visual Representations*** (`vince`) takes eleven of
 # its algorithms to ImageNet and fits a linear classifier: top-1 and top-5 accuracy.
 #
-# Place your bet: how far is BALL from IR, and how far again with annealing?
+# **Place your bet:** how far is BALL from IR, and how far again with annealing?
 #
 # `papermill nbs/repro_vince_table2a.ipynb out.ipynb -p dataset tinyimagenet32 -p profile laptop`
 

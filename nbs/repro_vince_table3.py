@@ -42,11 +42,10 @@ pd.options.display.float_format = "{:.3g}".format
 # %% [markdown]
 # ## The claim, and what the bound is worth exactly
 #
-# With many negatives the bound of a critic f is
-# $\mathrm{VINCE}_p(f)=\mathbb E\,f(x,y_1)-\mathbb E_x\log\,\mathbb E\big[e^{f(x,y)}\,\big|\,y\in S_p(x)\big]$,
-# where S_p(x) is the p % of all y that f(x, ·) scores highest. No network is needed to know it: **at f\***, the optimal
-# critic of InfoNCE; at its **best scale** a·f\*; and for the **best critic** of all. The **hypothesis** of the theorem
-# is that all negatives score above log c(x).
+# With many negatives, the bound for a critic f is $\mathrm{VINCE}_p(f)=\mathbb E\,f(x,y_1)-\mathbb E_x\log\,\mathbb
+# E\big[e^{f(x,y)}\,\big|\,y\in S_p(x)\big]$, where S_p(x) is the p % of all y that f(x, ·) scores highest. It can be
+# computed without a network for three critics: **f\***, the optimal critic of InfoNCE; its **best scale** a·f\*; and
+# the **best critic** of all. The **hypothesis** of the theorem is that all negatives score above log c(x).
 
 # %%
 papers.published("vince", "3").set_index("row")[["value", "std", "note"]]
@@ -60,13 +59,14 @@ exact.assign(**{"published / best critic": published["value"] / exact["best crit
 by_percent(["best critic", "best scale a·f*", "at f*"], title="InfoNCE's own critic is worth less than nothing")
 
 # %% [markdown]
-# **(d) if "the best critic" is InfoNCE's own, (b) if it may adapt.** Harder negatives score higher than the average y,
-# so a critic that tells much is punished: at f\* the bound is below zero from 90 % on, where a constant would give
-# zero. What survives is a critic that says nothing about most x, and speaks up for the rare x far out, where the
-# positive beats even the hard negatives. What is left is no looser estimate of the same thing, but *another* critic's.
-# A ratio above 1 is more than any critic can be worth on many data, under the theorem's rule; some may be overfitting.
+# **The answer is (d) for InfoNCE's own critic, and (b) if the critic may adapt.** Harder negatives score higher than
+# the average y, so an informative critic loses: at f\* the bound is below zero from 90 % on, and a constant critic
+# would give zero. The best critic is constant for most x and informative only for rare x far out, where the positive
+# beats even the hard negatives. So the rows do not estimate the same thing ever more loosely; each has *another*
+# critic. A ratio above 1 exceeds what any critic can reach with much data under the theorem's rule; part of it may be
+# overfitting.
 #
-# ## One recipe, several readings
+# ## One recipe, several interpretations
 #
 # - Which p %? **near y₁**: nearest to the representation of y₁, as written. **top f(x,·)**: the highest scored, as the
 #   theorem needs. **near x**: nearest to "the representation of the current image".
@@ -92,8 +92,9 @@ by_percent(["best critic"], marks, title="As written it passes the truth; with t
 # %% [markdown]
 # ## What comes closest to the table?
 #
-# 90 % above the best critic of all, 10 % and 5 % positive where critics collapse: suppose the table *trains* with VINCE
-# and *reports InfoNCE*, whose negatives are easier. The exact InfoNCE of the trained networks, at each learning rate:
+# The published 90 % row is above the best critic of all, and the rows of 10 % and 5 % are positive where critics
+# collapse. Perhaps the table *trains* with VINCE and *reports InfoNCE*, whose negatives are easier. The figure shows
+# the exact InfoNCE of the trained networks, at each learning rate:
 
 # %% tags=["nbval-ignore-output"]
 rates = {f"lr {r.rate:g}": found for r, found in full.items() if r == looseness.Reading("critic", rate=r.rate)}
@@ -103,10 +104,11 @@ by_percent(["InfoNCE of the best critic"], marks, title="Trained with VINCE, jud
 # %% [markdown]
 # ## How a "bound" finds information that is not there
 #
-# The written rule ranks by the distance to y₁, the *answer*: the set of negatives tells which y is the positive. Take
-# independent X and Y, and f(x, y) = H for a share r of all y, 0 for the others. A high y₁ has the few high ones nearest
-# to it, among p %, and scores log(p/r) as H grows; a low y₁ meets low ones only, and scores 0. Together **r log(p/r)**.
-# Where fresh points stand as high as those of training, the rule breaks the bound.
+# The rule as written ranks by the distance to y₁, the *answer*, so the set of negatives reveals which y is the
+# positive. Take independent X and Y. Let f(x, y) be H for a share r of all y, and 0 for the others. If y₁ is high,
+# its p % contain the few high ones, and it scores log(p/r) as H grows. If y₁ is low, its p % are all low, and it
+# scores 0. The mean is **r log(p/r)**, although there is no information. Where fresh points lie as high as those of
+# training, the rule breaks the bound.
 
 # %% tags=["nbval-ignore-output"]
 marks = {f"near y₁, {name}": (full[vince_table3.WRITTEN], name) for name in ("train", "held_out")}
@@ -125,8 +127,9 @@ pd.Series(deviation | {"by simulation": gaussians.plug_in_simulated().std()}).to
 # %% [markdown]
 # ## Verdict, from the numbers above
 #
-# Percentages, by the median over seeds. *Trains*: the critic is not constant, its estimate above −0.1 nats. *Above the
-# truth*: the estimate on fresh points. The others: within a factor of 1.5 of the table.
+# The cells list percentages p, judged by the median over seeds. *Trains*: the critic is not constant and its estimate
+# is above −0.1 nats. *Above the truth*: the estimate on fresh points exceeds the information. The other columns: the
+# number is within a factor of 1.5 of the table.
 
 # %% tags=["nbval-ignore-output"]
 verdict = pd.DataFrame({reading.name: vince_table3.verdict(found) for reading, found in full.items()}).T
