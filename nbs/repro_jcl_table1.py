@@ -111,7 +111,8 @@ table.summary
 # Equal epochs are not equal work. The paper compares at equal epochs:
 
 # %%
-print(*(f"{nb.plan().label(name)}: {methods.get(name).views.count} views per step" for name in nb.plan().rows), sep="\n")
+for name in nb.plan().rows:
+    print(f"{nb.plan().label(name)}: {methods.get(name).views.count} views per step")
 
 # %% [markdown]
 # The gradient flows through the query only, which is one of the views. Three more warnings:

@@ -52,7 +52,7 @@ def scatter(lines: pd.DataFrame) -> Figure:
         for k, (label, runs) in enumerate(mine.groupby("label", sort=True)):
             axes.plot(runs["bound"], runs["accuracy"], MARKERS[k % 14], color=f"C{k % 10}", alpha=0.8, label=label)
         means = mine.groupby("method")[["bound", "accuracy"]].mean()  # seeds of a method are no further methods
-        rho, low, high = correlation(means["bound"], means["accuracy"])
+        rho, low, high = correlation(means["bound"].tolist(), means["accuracy"].tolist())
         text = "too few methods for a correlation"
         if not np.isnan(rho):
             ends = f"{signed(low, sign=True)} to {signed(high, sign=True)}"
