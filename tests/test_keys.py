@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import methods
+from contrastlab import keys, methods
 from contrastlab.keys import KeyQueue, MemoryBank, Prototypes, Setup, momentum_update
 from contrastlab.keys.stored import in_groups, local_groups
 from contrastlab.negatives import BatchRandom
@@ -217,6 +217,59 @@ def test_groups_are_normalised_apart_and_keep_their_order() -> None:
     shifts = (views - first).round(decimals=5)
     assert len(shifts.unique(dim=0)) == 3
     assert torch.equal(in_groups(lambda piece: piece, views, 4, torch.Generator().manual_seed(2)), views)
+
+
+def moco_in_groups(groups: int, items: int) -> tuple[Learner, tuple[Tensor, ...]]:
+    """MoCo with shuffled batch-norm, and the views of a batch, alike at every call."""
+    recipe = methods.get("ring/moco").override({"keys.size": 20, "keys.shuffle_groups": groups})
+    learner = Learner(recipe, Settings(arch="tiny", stem="cifar", dim=8, head="mlp3"), images=40, classes=2, seed=0)
+    draws = generator(3)
+    for parameter in learner.network.parameters():
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=draws)
+    return learner.train(), tuple(torch.rand(items, 3, 16, 16, generator=draws) for _ in range(2))
+
+
+def step_of(learner: Learner, views: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    """Loss, stored keys, gradients and statistics of a step."""
+    numbers = torch.arange(len(views[0]))
+    step = learner.loss(views, numbers, numbers, BatchRandom(generator(1)), 0, 1)
+    step.loss.backward()
+    gradients = {f"gradient of {name}": p.grad for name, p in learner.network.named_parameters()}
+    return {"loss": step.loss.detach(), "keys": step.store[0], **learner.state_dict(), **gradients}
+
+
+@pytest.mark.parametrize(("groups", "items"), [(2, 12), (4, 8), (3, 13)])
+def test_groups_in_one_pass_are_those_one_after_the_other(groups: int, items: int) -> None:
+    learner, views = moco_in_groups(groups, items)
+    expected = step_of(learner, views)
+    at_once, _ = moco_in_groups(groups, items)
+    at_once.keys.norm_in_one_pass(at_once.network.encoders)
+    passes = []
+    at_once.network.encoders[0].register_forward_hook(lambda *_: passes.append(1))
+    found = step_of(at_once, views)
+    assert len(passes) == 1
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=2e-5, atol=2e-6, msg=lambda words, name=name: name + words)
+    whole, _ = moco_in_groups(1, items)
+    assert not torch.allclose(step_of(whole, views)["keys"], expected["keys"], atol=1e-3)
+    norms = [type(m) for m in learner.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    for network in (at_once.network, at_once.keys):
+        keys.norm_plainly(network)
+    assert [type(m) for m in at_once.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)] == norms
+
+
+def test_groups_are_one_after_the_other_where_a_norm_is_of_another_kind() -> None:
+    class Other(nn.BatchNorm2d): ...
+
+    learner, views = moco_in_groups(2, 8)
+    expected = step_of(learner, views)
+    other, _ = moco_in_groups(2, 8)
+    for network in (other.network, other.keys):
+        next(m for m in network.modules() if isinstance(m, nn.BatchNorm2d)).__class__ = Other
+    other.keys.norm_in_one_pass(other.network.encoders)
+    found = step_of(other, views)
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_groups_that_cannot_be_shared_out_and_a_batch_of_one_are_refused(monkeypatch) -> None:

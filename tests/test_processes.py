@@ -297,6 +297,7 @@ def test_processes_wait_hours_for_each_other_and_never_on_apple_s_device(monkeyp
         tables.Execution(accelerator="cpu", devices=2).fabric()
         tables.Execution(accelerator="cpu", devices=1).fabric()
     two, one = made
+    assert two.strategy._ddp_kwargs["gradient_as_bucket_view"]
     assert timedelta(hours=1) < two.strategy._timeout == execution.COLLECTIVE_TIMEOUT < timedelta(days=1)
     assert not hasattr(one.strategy, "_timeout")
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)

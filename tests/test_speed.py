@@ -92,6 +92,17 @@ def test_a_switch_changes_no_loss(switch: str, name: str, curve) -> None:
     assert len(set(plain.tolist())) == 9
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_cudnn_tries_kernels_on_a_gpu_alone_and_where_it_is_asked_to(asked: bool) -> None:
+    speed = Speed(cudnn_benchmark=asked)
+    assert Speed().cudnn_benchmark
+    with torch.backends.cudnn.flags(enabled=True, benchmark=not asked):
+        loop.choose_kernels(torch.device("cpu"), speed)
+        assert torch.backends.cudnn.benchmark is not asked
+        loop.choose_kernels(torch.device("cuda"), speed)
+        assert torch.backends.cudnn.benchmark is asked
+
+
 @pytest.mark.nightly
 @pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler, and none is here")
 def test_compiling_to_machine_code_changes_no_loss(curve) -> None:
@@ -123,7 +134,7 @@ def test_all_switches_together_change_no_loss(device: str, backend: str, curve, 
 
 
 def test_every_switch_is_tested_here_and_reached_from_the_command_line(monkeypatch) -> None:
-    assert SWITCHES == ["channels_last", "fused", "compile", "workers"]
+    assert SWITCHES == ["channels_last", "fused", "cudnn_benchmark", "compile", "workers"]
     seen: list[Speed] = []
 
     def table(*args, speed: Speed, **options):
@@ -131,9 +142,9 @@ def test_every_switch_is_tested_here_and_reached_from_the_command_line(monkeypat
         raise ArgumentError("enough")
 
     monkeypatch.setattr(tables, "table", table)
-    for given in ([], ["--compile", "--no-fused", "--no-channels-last", "--workers", "3"]):
+    for given in ([], "--compile --no-fused --no-channels-last --no-cudnn-benchmark --workers 3".split()):
         assert command.main(["run", "ring/table1", *given]) == 2
-    assert seen == [Speed(), Speed(channels_last=False, fused=False, compile=True, workers=3)]
+    assert seen == [Speed(), Speed(channels_last=False, fused=False, cudnn_benchmark=False, compile=True, workers=3)]
 
 
 def test_the_command_line_chooses_the_precision(monkeypatch, capsys) -> None:

@@ -504,6 +504,7 @@ def _speed_options(group: argparse._ArgumentGroup) -> None:
     switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": argparse.SUPPRESS}
     group.add_argument("--channels-last", **switch, help="memory format of images and weights")
     group.add_argument("--fused", **switch, help="the optimiser step as one kernel")
+    group.add_argument("--cudnn-benchmark", **switch, help="on CUDA, cuDNN tries which of its kernels is fastest")
     group.add_argument("--compile", **switch, help="torch.compile of the encoders")
     group.add_argument("--workers", type=int, default=argparse.SUPPRESS, help="processes that decode, for each device")
 

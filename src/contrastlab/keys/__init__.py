@@ -16,6 +16,8 @@ from contrastlab.keys.base import (
     Network,
     embed,
     momentum_update,
+    norm_in_groups,
+    norm_plainly,
     synchronise,
 )
 from contrastlab.keys.batch import InBatch, Locations, Pairs, Pixels, Prototypes
@@ -43,5 +45,7 @@ __all__ = [
     "Setup",
     "embed",
     "momentum_update",
+    "norm_in_groups",
+    "norm_plainly",
     "synchronise",
 ]

@@ -7,7 +7,7 @@ sums the losses of the answers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
@@ -162,6 +163,13 @@ class KeyState(nn.Module):
     def cluster(self, seed: int) -> None:
         """Cluster the stored keys anew, where the recipe needs clusters."""
 
+    def norm_in_one_pass(self, encoders: nn.ModuleList) -> None:
+        """Where batch-norm sees groups, let ``encoders`` and momentum encoders compute all groups in one pass.
+
+        A step then starts several times fewer kernels. Sums over the batch are in another order, so its last bits
+        differ.
+        """
+
     def rows(self, stream: int) -> Tensor:
         """``[N, d]`` stored keys of a stream; ``NotApplicableError`` for keys that are not stored."""
         raise NotApplicableError(f"{type(self).__name__} stores no keys")
@@ -232,7 +240,7 @@ class Network(nn.Module):
         return self.keys.embed(self.encoders, self.keys_module, views)
 
 
-# Batch-norm across processes ------------------------------------------------------------------------------------------
+# Batch-norm across processes, and in groups ---------------------------------------------------------------------------
 
 
 class _Synchronised(_BatchNorm):
@@ -271,18 +279,78 @@ class _Synchronised(_BatchNorm):
         self.running_var.lerp_(variance * (size / (size - 1)), share)
 
 
-_KINDS: dict[type, type] = {
-    nn.BatchNorm1d: type("SyncBatchNorm1d", (_Synchronised, nn.BatchNorm1d), {}),
-    nn.BatchNorm2d: type("SyncBatchNorm2d", (_Synchronised, nn.BatchNorm2d), {}),
-}
+class _InGroups(_BatchNorm):
+    # one norm after the other, of groups of a batch that all other layers see at once
+
+    groups = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised group by group, ``x`` ``[B, C, …]`` cut as ``tensor_split`` cuts; plain in evaluation."""
+        if not self.training:
+            return super().forward(x)
+        mean, variance = self.running_mean, self.running_var
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(self.groups)
+        least, larger = divmod(len(x), self.groups)
+        sizes = [least + 1] * larger + [least] * (self.groups - larger)
+        weights, biases = self._of_each_group(self.weight), self._of_each_group(self.bias)
+        parts = []
+        # the gradient of split is one tensor, that of tensor_split a sum of as many as there are groups
+        for part, weight, bias in zip(x.split(sizes), weights, biases, strict=True):
+            parts.append(F.batch_norm(part, mean, variance, weight, bias, True, self.momentum or 0.0, self.eps))
+        return torch.cat(parts)
+
+    def _of_each_group(self, parameter: Tensor | None) -> Sequence[Tensor | None]:
+        """A parameter for each group, whose gradients are summed at once."""
+        if parameter is None:
+            return [None] * self.groups
+        return parameter.expand(self.groups, -1).unbind()
 
 
-def synchronise(network: nn.Module, *, on: bool = True) -> None:
-    """Let every batch-norm of ``network`` see the global batch, in place; ``on=False`` makes it the plain one again."""
+def _forms(name: str, form: type) -> dict[type, type]:
+    """The kinds of batch-norm in another form."""
+    return {kind: type(f"{name}{kind.__name__}", (form, kind), {}) for kind in (nn.BatchNorm1d, nn.BatchNorm2d)}
+
+
+_SYNCHRONISED = _forms("Sync", _Synchronised)
+_IN_GROUPS = _forms("InGroups", _InGroups)
+
+
+def _plain(network: nn.Module) -> list[_BatchNorm]:
+    """The batch-norms that have no other form."""
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    return [norm for norm in norms if not isinstance(norm, _Synchronised | _InGroups)]
+
+
+def _has_forms(norm: _BatchNorm) -> bool:
+    return type(norm) in _SYNCHRONISED and norm.momentum is not None
+
+
+def synchronise(network: nn.Module) -> None:
+    """Let every batch-norm of ``network`` see the global batch, in place."""
+    for norm in _plain(network):
+        if not _has_forms(norm):
+            raise NotApplicableError(f"sync_batch_norm=True: no form of {norm} for several processes is known")
+        norm.__class__ = _SYNCHRONISED[type(norm)]
+
+
+def norm_in_groups(network: nn.Module, groups: int) -> bool:
+    """Let every batch-norm of ``network`` see a batch in ``groups``, in place, and all other layers the batch at once.
+
+    Whether that is so; nothing is changed where a batch-norm is of a kind of its own.
+    """
+    norms = _plain(network)
+    if not all(_has_forms(norm) for norm in norms):
+        return False
+    for norm in norms:
+        norm.__class__ = _IN_GROUPS[type(norm)]
+        norm.groups = groups  # type: ignore[assignment]
+    return True
+
+
+def norm_plainly(network: nn.Module) -> None:
+    """Make every batch-norm of ``network`` the plain one again, in place."""
     for module in network.modules():
-        if isinstance(module, _Synchronised) and not on:
+        if isinstance(module, _Synchronised | _InGroups):
             module.__class__ = type(module).__bases__[1]
-        elif isinstance(module, _BatchNorm) and on and not isinstance(module, _Synchronised):
-            if type(module) not in _KINDS or module.momentum is None:
-                raise NotApplicableError(f"sync_batch_norm=True: no form of {module} for several processes is known")
-            module.__class__ = _KINDS[type(module)]
+            vars(module).pop("groups", None)

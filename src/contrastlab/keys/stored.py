@@ -184,6 +184,7 @@ class QueueState(StoredState):
     """A :class:`KeyQueue` and a momentum encoder for each stream."""
 
     slow: nn.ModuleList
+    in_one_pass = False  #: whether batch-norm itself tells groups apart
 
     def __init__(self, setup: Setup, choice: Queue) -> None:
         super().__init__(setup)
@@ -209,17 +210,22 @@ class QueueState(StoredState):
                 views = key_views[stream::streams]
                 # image by image, so that the order is that of the global batch; one view keeps its memory format
                 flat = views[0] if len(views) == 1 else torch.stack(views, 1).flatten(0, 1)
-                embedded = in_groups(encoder, flat, groups, batch.generator, batch.chunks)
+                embedded = in_groups(encoder, flat, groups, batch.generator, batch.chunks, in_one_pass=self.in_one_pass)
                 fresh.append(embedded.view(len(views[0]), len(views), -1))
         return [Direction(queries[q], fresh[k], self.rows(k)) for q, k in self.directions], fresh
 
     def queries(self, embed: Embed, views: tuple[Tensor, ...]) -> list[Tensor]:
         groups = local_groups(self.choice.shuffle_groups)
-        if groups == 1:
+        if groups == 1 or self.in_one_pass:
             return embed(*views)
         pieces = [view.tensor_split(groups) for view in views]
         embedded = [embed(*group) for group in zip(*pieces, strict=True)]
         return [torch.cat(stream) for stream in zip(*embedded, strict=True)]
+
+    def norm_in_one_pass(self, encoders: nn.ModuleList) -> None:
+        groups = local_groups(self.choice.shuffle_groups)
+        if groups > 1 and base.norm_in_groups(encoders, groups):
+            self.in_one_pass = base.norm_in_groups(self.slow, groups)
 
     def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
         for store, keys in zip(self.stores, fresh, strict=True):
@@ -266,13 +272,19 @@ def local_groups(groups: int) -> int:
 
 
 def in_groups(
-    encode: Callable[[Tensor], Tensor], views: Tensor, groups: int, generator: torch.Generator, chunks: int = 1
+    encode: Callable[[Tensor], Tensor],
+    views: Tensor,
+    groups: int,
+    generator: torch.Generator,
+    chunks: int = 1,
+    *,
+    in_one_pass: bool = False,
 ) -> Tensor:
     """``encode`` of this process's ``[B, …]`` views in shuffled groups: batch-norm sees one at a time (MoCo).
 
     The groups are of the global batch, shared out among the processes, and each needs two views or more; 1 is one group
     per process, computed in ``chunks``. ``generator``, in the same state on every process, draws anew which views share
-    a group.
+    a group. ``in_one_pass`` is for an ``encode`` whose batch-norm tells this process's groups apart.
     """
     own = local_groups(groups)
     if groups == 1:
@@ -283,5 +295,7 @@ def in_groups(
     every = collectives.gather(views)
     order = torch.randperm(len(every), generator=generator, device=generator.device).to(views.device)
     mine = order.view(count, -1)[rank]
-    mixed = collectives.gather(torch.cat([encode(group) for group in every[mine].tensor_split(own)]))
+    shuffled = every[mine]
+    embedded = encode(shuffled) if in_one_pass else torch.cat([encode(group) for group in shuffled.tensor_split(own)])
+    mixed = collectives.gather(embedded)
     return torch.empty_like(mixed).index_copy_(0, order, mixed).view(count, len(views), -1)[rank]

@@ -131,7 +131,9 @@ class Execution:
                 fabric = Fabric(strategy=self.strategy, **options)
                 self._refuse_in_notebook(fabric)
                 if isinstance(fabric.strategy, DDPStrategy):
-                    fabric = Fabric(strategy=DDPStrategy(timeout=COLLECTIVE_TIMEOUT), **options)
+                    # gradients lie where they are summed, and are not copied there and back
+                    ddp = DDPStrategy(timeout=COLLECTIVE_TIMEOUT, gradient_as_bucket_view=True)
+                    fabric = Fabric(strategy=ddp, **options)
                 self._launch(fabric)
         except (ValueError, RuntimeError, ImportError, MisconfigurationException) as error:
             asked = f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r}"

@@ -53,6 +53,7 @@ class Speed:
 
     channels_last: bool = True  #: memory format of views and weights
     fused: bool = True  #: the optimiser step as one kernel
+    cudnn_benchmark: bool = True  #: on CUDA, cuDNN tries which of its kernels is fastest
     compile: bool = False  #: ``torch.compile`` of the encoders, for one shape; the first step then takes long
     workers: int = WORKERS  #: processes that decode a streaming set, for each one that trains; 0 decodes in that one
 
@@ -184,6 +185,12 @@ def _say_copies(course: Course, items: int, log: Log) -> None:
         log(f"[{course.name}] the queue of {size} keys comes to hold {held}")
 
 
+def choose_kernels(device: torch.device, speed: Speed) -> None:
+    """Let cuDNN try kernels or not; it stays so after the run, whose result says what it was."""
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = speed.cudnn_benchmark
+
+
 @dataclass(frozen=True)
 class _Data:
     """What a run is trained on and watched with, on the device where it is resident."""
@@ -215,7 +222,10 @@ class _Loop:
         self.recipe, self.settings, self.device = course.recipe, course.settings, course.device
         self.progress = Progress.begin(self.device)
         self.augmentation = modality(data.images).augmentation(self.settings)
+        choose_kernels(self.device, speed)
         self.learner = learner.to(self.device)
+        if not host.holds(self.device) and self.settings.accumulate == 1:
+            learner.keys.norm_in_one_pass(learner.network.encoders)
         set_memory_format(learner, channels_last=speed.channels_last)
         self.fused = speed.fused and self.device.type in ("cpu", "cuda") and self.settings.optimiser.name != "lars"
         self.optimiser = optimiser(self.settings, learner.network.parameters(), fused=self.fused)
@@ -260,7 +270,7 @@ class _Loop:
                 for listener in listeners:
                     listener.after_epoch()
         encoders = self.learner.network.encoders.eval()
-        keys.synchronise(encoders, on=False)  # one process scores
+        keys.norm_plainly(encoders)  # one process scores
         return Trained(encoders, progress.history, progress.seconds, progress.step * self.settings.batch_size)
 
     def all_stop(self, stop: bool) -> bool:
