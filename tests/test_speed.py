@@ -142,7 +142,7 @@ def test_every_switch_is_tested_here_and_reached_from_the_command_line(monkeypat
         raise ArgumentError("enough")
 
     monkeypatch.setattr(tables, "table", table)
-    for given in ([], "--compile --no-fused --no-channels-last --no-cudnn-benchmark --workers 3".split()):
+    for given in ([], ["--compile", "--no-fused", "--no-channels-last", "--no-cudnn-benchmark", "--workers", "3"]):
         assert command.main(["run", "ring/table1", *given]) == 2
     assert seen == [Speed(), Speed(channels_last=False, fused=False, cudnn_benchmark=False, compile=True, workers=3)]
 
