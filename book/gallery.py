@@ -22,7 +22,7 @@ from PIL import Image
 
 from contrastbook import evidence
 from contrastbook.figures import architecture, panels, tables
-from contrastbook.figures.base import BLUE, ORANGE
+from contrastbook.figures.base import BLUE, ORANGE, raised
 from contrastbook.studies import crosses, epoch_time, fmicl_tables, read, vince_figure6, vince_table3
 from contrastlab import data, encoders, papers
 from contrastlab.domains.scenes.views import Channels
@@ -82,11 +82,6 @@ def of_paper(paper: str) -> dict[str, list[Entry]]:
     return notebooks
 
 
-def raised(label: str) -> str:
-    """A published name as a label of matplotlib: ``IR^nce`` with what follows the caret above the line."""
-    return re.sub(r"\^([A-Za-z0-9+-]+)", r"$^{\\mathrm{\1}}$", escape.mathtext(label))
-
-
 def titled(column: str) -> str:
     """The name of a column with the names that readers know of its data: ``cifar10 conv1`` is ``CIFAR-10 conv1``."""
     return " ".join(evidence.headlines.DATA.get(word, word) for word in column.split(" "))
@@ -144,7 +139,7 @@ def dots(reports: Sequence[Report]) -> Figure:
         panels[0].set_xlabel("as in the paper")
     for axes in panels:
         axes.set_visible(axes.has_data() or axes is panels[0])
-        axes.set_yticks(range(len(rows)), [raised(row.label) for row in rows])
+        axes.set_yticks(range(len(rows)), [raised(escape.mathtext(row.label)) for row in rows])
         axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
         axes.grid(axis="x", color="0.9")
         axes.spines[["top", "right", "left"]].set_visible(False)
@@ -563,7 +558,7 @@ def matrix(stored: Sequence[Result], lines: pd.DataFrame, others: Mapping[str, M
     head = '<th scope="col">table</th><th scope="col">what was run, and the verdicts on its claims</th>'
     return (
         f'<div class="{escape.LITERAL}"><table class="evidence"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table><p>At smoke size only: {', '.join(none)}.</p></div>"
+        f"<tbody>{''.join(body)}</tbody></table><p>At smoke size only, or with nothing to train: {', '.join(none)}.</p></div>"
     )
 
 

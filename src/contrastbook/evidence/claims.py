@@ -560,9 +560,11 @@ def _number_beyond(axes: Axes, y: int, line: Line, edge: float) -> None:
 
 
 def _tick(line: Line) -> str:
+    from contrastbook.figures.base import raised
+
     claim = f"{table_of(line)}: {line['claim']}"
     where = f"{column_of(line)}, {line['profile']} [{line['used']}]"
-    return f"{escape.mathtext(claim)}\n{escape.mathtext(where)}"
+    return f"{raised(escape.mathtext(claim))}\n{escape.mathtext(where)}"
 
 
 def html(lines: pd.DataFrame) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -50,6 +51,11 @@ def subplots_each(count: int, wide: int, size: tuple[float, float], least: float
     for blank in axes.flat[count:]:
         blank.set_visible(False)
     return figure, list(axes.flat[:count])
+
+
+def raised(label: str) -> str:
+    """A published name in a label of matplotlib: ``IR^nce`` with what follows the caret above the line."""
+    return re.sub(r"\^([A-Za-z0-9+-]+)", r"$^{\\mathrm{\1}}$", label)
 
 
 def dress(axes: Any, x: str, y: str, title: str = "", **legend: Any) -> None:
