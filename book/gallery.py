@@ -558,7 +558,8 @@ def matrix(stored: Sequence[Result], lines: pd.DataFrame, others: Mapping[str, M
     head = '<th scope="col">table</th><th scope="col">what was run, and the verdicts on its claims</th>'
     return (
         f'<div class="{escape.LITERAL}"><table class="evidence"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table><p>At smoke size only, or with nothing to train: {', '.join(none)}.</p></div>"
+        f"<tbody>{''.join(body)}</tbody></table>"
+        f"<p>At smoke size only, or with nothing to train: {', '.join(none)}.</p></div>"
     )
 
 
