@@ -65,7 +65,7 @@ class Ours:
         encoder = nn.ModuleList([Normalise()])
         self.learner = Learner(recipe, settings, images=images, classes=2, seed=0, encoders=encoder)
         if queue is not None:
-            self.learner.keys.rows(0).copy_(queue)
+            self.learner.keys.stored(0).copy_(queue)
         self.learner.bind(lambda *views: [encoder[0](view) for view in views])
         self.indices = indices
         self.last: Step | None = None
@@ -85,7 +85,7 @@ class Ours:
     @property
     def bank(self) -> Tensor:
         """The stored keys."""
-        return self.learner.keys.rows(0)
+        return self.learner.keys.stored(0)
 
 
 def normalised(views: Sequence[Tensor]) -> list[Tensor]:

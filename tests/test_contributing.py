@@ -90,7 +90,7 @@ def test_the_bank_is_what_its_loop_says(page) -> None:
     torch.manual_seed(0)
     recipe = replace(ring(page), negatives=negatives.Every(), temperature=0.2)
     state = Learner(recipe, Settings(dim=4), images=9, classes=2, seed=0, encoders=nn.ModuleList([Layer(6, 4)]))
-    rows = state.keys.rows(0).double()
+    rows = state.keys.stored(0).double()
     fast = copy.deepcopy(state.network.encoders[0]).double()
     slow = copy.deepcopy(fast)
     optimiser = torch.optim.SGD(state.network.parameters(), lr=0.3)
@@ -116,7 +116,7 @@ def test_the_bank_is_what_its_loop_says(page) -> None:
         optimiser.step()
         state.commit(indices, done)
         assert done.loss.item() == pytest.approx(loss.item(), rel=1e-5)
-        torch.testing.assert_close(state.keys.rows(0).double(), rows, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(state.keys.stored(0).double(), rows, rtol=1e-5, atol=1e-6)
     assert not torch.allclose(slow.weight, fast.weight)
     assert any(name.startswith("keys.slow.") for name in state.state_dict())
 

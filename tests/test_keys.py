@@ -302,10 +302,10 @@ def test_a_run_is_watched_against_its_bank_where_it_has_one(pictures, tiny, shri
     for name in ("ring/cmc", "ring/moco"):
         recipe = shrink(methods.get(name))
         loop.pretrain(recipe, tiny.override(knn_every=1, epochs=1), pictures(48), pictures(16), log=lambda line: None)
-    banks = torch.cat([made[0].keys.rows(stream) for stream in (0, 1)], 1)
+    banks = torch.cat([made[0].keys.stored(stream) for stream in (0, 1)], 1)
     torch.testing.assert_close(seen[0], F.normalize(banks, dim=1))
     assert len(seen[1]) == 48  # a queue holds no row for each image: all are encoded again
-    assert len(made[1].keys.rows(0)) == 20
+    assert len(made[1].keys.stored(0)) == 20
 
 
 @pytest.mark.parametrize(("rows", "embeddings", "rate", "words"), [

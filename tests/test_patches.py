@@ -152,10 +152,10 @@ def test_the_loss_weighs_views_and_patches(kind: str, space: Any) -> None:
         again = before.network.encoders[key](patches[key])
         for row in range(5):
             if kind == "bank":
-                positive = before.keys.rows(key)[indices[row]]
-                others = before.keys.rows(key)[torch.arange(20) != indices[row]]
+                positive = before.keys.stored(key)[indices[row]]
+                others = before.keys.stored(key)[torch.arange(20) != indices[row]]
             else:
-                positive, others = slow[key](further[key])[row], before.keys.rows(key)
+                positive, others = slow[key](further[key])[row], before.keys.stored(key)
             total = total + 0.7 * softmax_loss(asked[row], positive, others) / 5
             total = total + 0.3 * softmax_loss(again[row], positive, others) / 5
     torch.testing.assert_close(done.loss, total, rtol=1e-4, atol=1e-5)

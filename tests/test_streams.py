@@ -50,7 +50,7 @@ def softmax_loss(query: Tensor, positive: Tensor, others: list[Tensor]) -> Tenso
 
 def against_bank(state: Learner, encoders: nn.ModuleList, views: list[Tensor], indices: Tensor, pair: Any) -> Tensor:
     query, key = pair
-    rows = state.keys.rows(key).double()
+    rows = state.keys.stored(key).double()
     total = torch.zeros((), dtype=torch.float64)
     for q, own in zip(encoders[query](views[query]), indices.tolist(), strict=True):
         total = total + softmax_loss(q, rows[own], [row for i, row in enumerate(rows) if i != own])
@@ -59,7 +59,7 @@ def against_bank(state: Learner, encoders: nn.ModuleList, views: list[Tensor], i
 
 def against_queue(state: Learner, encoders: nn.ModuleList, views: list[Tensor], indices: Tensor, pair: Any) -> Tensor:
     query, key = pair
-    rows, streams = list(state.keys.rows(key).double()), len(encoders)
+    rows, streams = list(state.keys.stored(key).double()), len(encoders)
     slow = copy.deepcopy(state.keys.slow[key]).double()
     for old, new in zip(slow.parameters(), encoders[key].parameters(), strict=True):
         old.data = 0.5 * old.data + 0.5 * new.data
@@ -135,7 +135,7 @@ def test_each_stream_stores_its_own_keys() -> None:
         embedded = [encoder(view).detach() for encoder, view in zip(slow, views, strict=True)]
         state.commit(indices, state.loss(views, indices, indices, BatchRandom(torch.Generator()), 0, 1))
         for stream in range(3):
-            rows = state.keys.rows(stream)
+            rows = state.keys.stored(stream)
             torch.testing.assert_close(rows[indices] if state is bank else rows[:BATCH], embedded[stream])
 
 

@@ -37,18 +37,20 @@ class BatchRandom:
 
     generator: torch.Generator  # in the same state on every process, on the device of the scores
     first: int = 0  # index of this process's first row in the global batch
-    rows: int | None = None  # of the global batch; None is one process
+    global_batch: int | None = None  # its size; None is one process
 
     def uniform(self, batch: int, count: int, device: torch.device) -> Tensor:
         """``[batch, count]`` independent numbers in [0, 1), float64 on a CPU, float32 elsewhere."""
         dtype = torch.float64 if host.holds(device) else torch.float32
-        every = torch.rand(self.rows or batch, count, generator=self.generator, device=device, dtype=dtype)
-        return every[self.first : self.first + batch]
+        shape = (self.global_batch or batch, count)
+        draws = torch.rand(shape, generator=self.generator, device=device, dtype=dtype)
+        return draws[self.first : self.first + batch]
 
     def below(self, high: int, batch: int, count: int, device: torch.device) -> Tensor:
         """``[batch, count]`` independent integers from 0 to ``high`` − 1."""
-        every = torch.randint(high, (self.rows or batch, count), generator=self.generator, device=device)
-        return every[self.first : self.first + batch]
+        shape = (self.global_batch or batch, count)
+        draws = torch.randint(high, shape, generator=self.generator, device=device)
+        return draws[self.first : self.first + batch]
 
 
 def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> tuple[int, int]:
@@ -57,7 +59,8 @@ def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> 
     schedules.check_percent("inner", inner)
     schedules.check_percent("outer", outer)
     last = schedules.rank(keys, outer)
-    first = schedules.rank(keys if inner_of == "keys" else last, inner)
+    whole = keys if inner_of == "keys" else last
+    first = schedules.rank(whole, inner)
     if first >= last:
         accepted = f"a ring that holds at least one of the {keys} keys (here ranks {first} to {last})"
         raise reject("ring", f"inner={inner:g} %, outer={outer:g} %", accepted)
@@ -66,13 +69,17 @@ def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> 
 
 def draw(candidates: Pool, first: int, last: int, own: Own, k: int | None, draws: BatchRandom) -> Chosen:
     """``k`` keys of a region, drawn with replacement; all of them by their indices for ``k=None``."""
-    picks = None if k is None else draws.below(last - first, candidates.shape[0], k, candidates.device)
+    if k is None:
+        return candidates.region(first, last, own)
+    picks = draws.below(last - first, candidates.shape[0], k, candidates.device)
     return candidates.region(first, last, own, picks)
 
 
 def check_k(k: int | None) -> None:
     """Reject an impossible number of draws."""
-    if k is not None and not (is_integer(k) and k <= _MOST):
+    if k is None:
+        return
+    if not is_integer(k) or k > _MOST:
         raise reject("k", k, f"a number of negatives from 1 to {_MOST}, or None for the whole region")
 
 
@@ -84,8 +91,10 @@ def _check_region(outer: Percent, k: int | None, own: Own = "excluded") -> None:
 
 
 def _set(k: int | None, region: str) -> str:
-    drawn = "" if k is None else rf"{k}\text{{ keys drawn from the }}"
-    return rf"\mathcal N={drawn}{region}"
+    """The set of negatives in LaTeX."""
+    if k is None:
+        return rf"\mathcal N={region}"
+    return rf"\mathcal N={k}\text{{ keys drawn from the }}{region}"
 
 
 class Negatives(Part):
@@ -161,10 +170,10 @@ class Uniform(Negatives):
         check_choice("own", self.own, ("excluded", "ranked"))
 
     def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
-        rows, device, left = candidates.shape[0], candidates.device, candidates.left(self.own)
+        left = candidates.left(self.own)
         if candidates.banned is not None:
             return draw(candidates, 0, left, self.own, self.k, draws)
-        indices = draws.below(left, rows, self.k, device)
+        indices = draws.below(left, candidates.shape[0], self.k, candidates.device)
         if candidates.own is None or self.own == "ranked":
             return Chosen(indices)
         return Chosen(indices + (indices >= candidates.own[:, None]))
@@ -200,7 +209,8 @@ class Ring(Negatives):
             raise reject("inner", self.inner, f"percentages below {limit:g}, the smallest outer edge")
 
     def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
-        inner, outer = (schedules.at(percent, step, total) for percent in (self.inner, self.outer))
+        inner = schedules.at(self.inner, step, total)
+        outer = schedules.at(self.outer, step, total)
         first, last = edges(candidates.left(self.own), inner, outer, self.inner_of)
         if self.k is None:
             return candidates.whole_region(first, last, self.own)
@@ -213,8 +223,12 @@ class Ring(Negatives):
 
     @property
     def latex(self) -> str:
-        of = r"\%" if self.inner_of == "keys" else r"\%\text{ of the outer set}"
-        return _set(self.k, rf"[{schedules.latex(self.inner)}{of},\ {schedules.latex(self.outer)}\%]\text{{ closest}}")
+        unit = r"\%"
+        if self.inner_of == "outer":
+            unit = r"\%\text{ of the outer set}"
+        inner = schedules.latex(self.inner) + unit
+        outer = schedules.latex(self.outer) + r"\%"
+        return _set(self.k, rf"[{inner},\ {outer}]\text{{ closest}}")
 
 
 @dataclass(frozen=True)
@@ -235,17 +249,24 @@ class Ball(Negatives):
 
     @property
     def offers(self) -> frozenset[str]:
-        return frozenset({choices.WHOLE_BALL} if self.k is None else ())
+        if self.k is None:
+            return frozenset({choices.WHOLE_BALL})
+        return frozenset()
 
     def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
         keys = candidates.left(self.own)
-        outer = schedules.at(self.outer, step, total)
-        size = edges(keys, 0, outer)[1] if self.nearest is None else min(self.nearest, keys)
+        if self.nearest is None:
+            outer = schedules.at(self.outer, step, total)
+            _, size = edges(keys, 0, outer)
+        else:
+            size = min(self.nearest, keys)
         return draw(candidates, 0, size, self.own, self.k, draws)
 
     @property
     def latex(self) -> str:
-        size = rf"{schedules.latex(self.outer)}\%" if self.nearest is None else f"{self.nearest}"
+        size = rf"{schedules.latex(self.outer)}\%"
+        if self.nearest is not None:
+            size = f"{self.nearest}"
         return _set(self.k, rf"{size}\text{{ closest}}")
 
 
@@ -270,15 +291,16 @@ class Cave(Clustered, Negatives):
         whole = Ball(self.outer, k=None).select(candidates, draws, step, total)
         ball = whole.indices
         assert ball is not None
-        inside = same_cluster(candidates, ball)
+        in_own_cluster = same_cluster(candidates, ball)
         if self.k is None:
-            return replace(whole, absent=inside)
+            return replace(whole, absent=in_own_cluster)
         # the d-th of the m keys left in a row, d uniform: found in the running count of those left
-        left = (~inside).cumsum(1)
-        m = left[:, -1:]
+        running_count = (~in_own_cluster).cumsum(1)
+        m = running_count[:, -1:]
         d = (draws.uniform(len(ball), self.k, ball.device) * m).long() + 1
-        column = torch.searchsorted(left, d.clamp(max=m)).clamp(max=ball.shape[1] - 1)
-        return Chosen(ball.gather(1, column), (m == 0).expand_as(column))
+        column = torch.searchsorted(running_count, d.clamp(max=m)).clamp(max=ball.shape[1] - 1)
+        none_left = (m == 0).expand_as(column)
+        return Chosen(ball.gather(1, column), none_left)
 
     @property
     def latex(self) -> str:

@@ -12,7 +12,7 @@ import inspect
 import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from contrastlab import keys, negatives, objectives, positives
 from contrastlab.keys import Keys
@@ -40,7 +40,12 @@ def types_of(choice: str) -> dict[str, type]:
     kinds: list[type] = [CHOICES[choice]]
     for kind in kinds:  # grows while it is walked
         kinds += kind.__subclasses__()
-    return {kind.__name__: kind for kind in kinds if "__dataclass_fields__" in vars(kind)}
+    return {kind.__name__: kind for kind in kinds if _is_dataclass_itself(kind)}
+
+
+def _is_dataclass_itself(kind: type) -> bool:
+    """Whether a class has fields of its own, and not only those of a base class."""
+    return "__dataclass_fields__" in vars(kind)
 
 
 def plain(value: Any) -> Any:
@@ -49,11 +54,12 @@ def plain(value: Any) -> Any:
     A dataclass becomes ``{"type": …}`` and those of its fields that differ from their defaults.
     """
     if is_dataclass(value):
-        described = {"type": type(value).__name__}
+        description = {"type": type(value).__name__}
         for each in fields(value):
-            if getattr(value, each.name) != _default(each):
-                described[each.name] = plain(getattr(value, each.name))
-        return described
+            field_value = getattr(value, each.name)
+            if field_value != _default(each):
+                description[each.name] = plain(field_value)
+        return description
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
@@ -68,12 +74,25 @@ def foreign_code(part: Any) -> str:
     if part is None or kind.__module__.startswith("contrastlab."):
         return ""
     try:
-        text = ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(kind))))
-    except (OSError, TypeError):  # typed at a prompt: what its methods are compiled to
-        codes = (value.__code__ for value in vars(kind).values() if inspect.isfunction(value))
-        simple = (int, float, str, bytes, bool, type(None))
-        text = repr([(c.co_code, c.co_names, [v for v in c.co_consts if isinstance(v, simple)]) for c in codes])
+        source = textwrap.dedent(inspect.getsource(kind))
+        text = ast.unparse(ast.parse(source))
+    except (OSError, TypeError):  # typed at a prompt
+        text = _compiled_code(kind)
     return hashlib.sha256(f"{kind.__module__}.{kind.__qualname__}\n{text}".encode()).hexdigest()[:16]
+
+
+def _compiled_code(kind: type) -> str:
+    """What the methods of a class are compiled to, with their names and constants."""
+    methods = []
+    for value in vars(kind).values():
+        if inspect.isfunction(value):
+            code = value.__code__
+            constants = [constant for constant in code.co_consts if isinstance(constant, _SIMPLE)]
+            methods.append((code.co_code, code.co_names, constants))
+    return repr(methods)
+
+
+_SIMPLE = (int, float, str, bytes, bool, type(None))
 
 
 def _paths() -> set[str]:
@@ -85,16 +104,27 @@ def _paths() -> set[str]:
     return paths
 
 
-def _split_path(path: str, paths: set[str]) -> tuple[str, str, str]:
-    """``negatives.outer.end`` in its three parts, of which the last ones may be empty; refuses all but ``paths``."""
-    choice, name, end = [*path.split(".", 2), "", ""][:3]
-    if path.removesuffix(f".{end}") not in paths or end not in ("", "start", "end"):
-        raise errors.unknown("recipe field", path, paths)
-    return choice, name, end
+class _Path(NamedTuple):
+    """What is overridden, such as ``negatives.outer.end``; ``temperature`` is a choice without a field."""
+
+    choice: str
+    field: str
+    end: str  # of a schedule: start, end, or empty
+
+
+def _parse_path(text: str, paths: set[str]) -> _Path:
+    """The parts of ``negatives.outer.end``, of which the last ones may be left out; refuses all but ``paths``."""
+    choice, _, rest = text.partition(".")
+    name, _, end = rest.partition(".")
+    if text.removesuffix(f".{end}") not in paths or end not in ("", "start", "end"):
+        raise errors.unknown("recipe field", text, paths)
+    return _Path(choice, name, end)
 
 
 def _default(of: Field[Any]) -> Any:
-    return of.default if of.default_factory is MISSING else of.default_factory()
+    if of.default_factory is MISSING:
+        return of.default
+    return of.default_factory()
 
 
 def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], like: Any = None) -> Any:
@@ -105,7 +135,8 @@ def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], li
     names = {each.name for each in fields(types[name])}
     values: dict[str, Any] = {}
     if like is not None:
-        values = {each.name: getattr(like, each.name) for each in fields(like) if each.name in names}
+        shared_names = [each.name for each in fields(like) if each.name in names]
+        values = {shared: getattr(like, shared) for shared in shared_names}
     for key in sorted(described.keys() - {"type"}):
         errors.check_name(f"field of {name}", key, names)
         value = described[key]
@@ -135,15 +166,12 @@ class Recipe(Choices):
 
     def __post_init__(self) -> None:
         for name, part in self.choices().items():
-            if name == "keys" and part is None:
-                continue
-            if isinstance(part, type) or not isinstance(part, CHOICES[name]):
-                raise reject(name, part, f"a part of this choice, such as {next(iter(types_of(name)))}()")
-            if "__dataclass_fields__" not in vars(type(part)):  # those of a base class are not its own
-                accepted = "a part whose class is a dataclass: @dataclass(frozen=True) stands above it"
-                raise reject(name, type(part).__name__, accepted)
+            if name != "keys" or part is not None:
+                _check_part(name, part)
         check_positive(temperature=self.temperature)
-        offers = {view_count(self.views.count)}.union(*(part.offers for part in self._parts()))
+        offers = {view_count(self.views.count)}
+        for part in self._parts():
+            offers |= part.offers
         for part in self._parts():
             for need in part.needs(self):
                 if need.offer not in offers:
@@ -189,47 +217,61 @@ class Recipe(Choices):
         a constant is its own end. A whole part is named by its type, ``{"views": {"type": "Dropout"}}``; it keeps the
         fields of the old part that it has, too.
         """
-        new_parts: dict[str, Any] = {}
+        descriptions: dict[str, Mapping[str, Any]] = {}
         field_changes: dict[str, Any] = {}
         for name, value in changes.items():
             if name in CHOICES and isinstance(value, Mapping):
-                new_parts[name] = build(name, value, types_of(name), getattr(self, name))
+                descriptions[name] = value
             else:
                 field_changes[name] = value
-        if new_parts:
-            return replace(self, **new_parts).override(field_changes)
+        return self._with_parts(descriptions)._with_fields(field_changes)
+
+    def _with_parts(self, descriptions: Mapping[str, Mapping[str, Any]]) -> Recipe:
+        """A copy with the parts that are described in place of its own."""
+        if not descriptions:
+            return self
+        parts: dict[str, Any] = {}
+        for choice, description in descriptions.items():
+            parts[choice] = build(choice, description, types_of(choice), getattr(self, choice))
+        return replace(self, **parts)
+
+    def _with_fields(self, changes: Mapping[str, Any]) -> Recipe:
+        """A copy with the changes of fields that apply to it."""
         paths = _paths()
-        direct: dict[str, Any] = {}
-        by_part: dict[str, dict[str, Any]] = {}
-        for path, value in field_changes.items():
-            choice, name, end = _split_path(path, paths)
-            if not name:
-                direct[choice] = value
-            elif self._has_field(choice, name, end):
-                by_part.setdefault(choice, {})[name] = self._changed(choice, name, end, value)
+        own_fields: dict[str, Any] = {}
+        fields_of_parts: dict[str, dict[str, Any]] = {}
+        for text, value in changes.items():
+            path = _parse_path(text, paths)
+            if not path.field:
+                own_fields[path.choice] = value
+            elif self._has_field(path):
+                fields_of_parts.setdefault(path.choice, {})[path.field] = self._changed(path, value)
         # all at once: half of a change may be impossible
-        parts = {choice: replace(getattr(self, choice), **new) for choice, new in by_part.items()}
-        return replace(self, **direct, **parts)
+        parts = {choice: replace(getattr(self, choice), **new) for choice, new in fields_of_parts.items()}
+        return replace(self, **own_fields, **parts)
 
     def has(self, path: str) -> bool:
         """Whether :meth:`override` of this path would change the recipe; a name that no recipe has is refused."""
         if path in CHOICES:
             return getattr(self, path) is not None
-        choice, name, end = _split_path(path, _paths())
-        return not name or self._has_field(choice, name, end)
+        parsed = _parse_path(path, _paths())
+        return not parsed.field or self._has_field(parsed)
 
-    def _has_field(self, choice: str, name: str, end: str) -> bool:
-        """Whether the recipe's part has a field that is not ``None``, and an ``end`` of it if one is named."""
-        part = getattr(self, choice)
-        old = None if part is None else vars(part).get(name)
-        if end and not isinstance(old, Linear):  # a constant is its own end
-            return end == "end" and isinstance(old, int | float)
-        return old is not None
+    def _has_field(self, path: _Path) -> bool:
+        """Whether the recipe's part has a field that is not ``None``, and an end of it if one is named."""
+        part = getattr(self, path.choice)
+        if part is None:
+            return False
+        value = vars(part).get(path.field)
+        if not path.end or isinstance(value, Linear):
+            return value is not None
+        return path.end == "end" and isinstance(value, int | float)  # a constant is its own end
 
-    def _changed(self, choice: str, name: str, end: str, value: Any) -> Any:
-        old = getattr(getattr(self, choice), name)
-        if end and isinstance(old, Linear):
-            return replace(old, **{end: value})
+    def _changed(self, path: _Path, value: Any) -> Any:
+        """The new value of a field; of a schedule of which one end changes, the schedule with it."""
+        old_value = getattr(getattr(self, path.choice), path.field)
+        if path.end and isinstance(old_value, Linear):
+            return replace(old_value, **{path.end: value})
         return value
 
     def identity(self) -> dict[str, Any]:
@@ -265,7 +307,20 @@ class Recipe(Choices):
         return r"\begin{aligned}" + r"\\ ".join(lines) + r"\end{aligned}"
 
     def _repr_markdown_(self) -> str:
-        rows = "".join(f"| {name} | `{part!r}` |\n" for name, part in self.choices().items())
-        note = f"\n\n{self.note}" if self.note else ""
-        head = f"**{self.label}** (`{self.name}`)\n\n$$ {self.equation} $$\n\n"
-        return f"{head}| choice | part |\n| --- | --- |\n{rows}{note}"
+        lines = [f"**{self.label}** (`{self.name}`)", "", f"$$ {self.equation} $$", ""]
+        lines += ["| choice | part |", "| --- | --- |"]
+        for name, part in self.choices().items():
+            lines.append(f"| {name} | `{part!r}` |")
+        text = "\n".join(lines) + "\n"
+        if self.note:
+            text += f"\n\n{self.note}"
+        return text
+
+
+def _check_part(choice: str, part: Any) -> None:
+    """Refuse what is no part of a choice."""
+    if isinstance(part, type) or not isinstance(part, CHOICES[choice]):
+        raise reject(choice, part, f"a part of this choice, such as {next(iter(types_of(choice)))}()")
+    if not _is_dataclass_itself(type(part)):
+        accepted = "a part whose class is a dataclass: @dataclass(frozen=True) stands above it"
+        raise reject(choice, type(part).__name__, accepted)

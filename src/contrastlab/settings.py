@@ -7,7 +7,6 @@ Settings are read from the TOML files of :mod:`contrastlab.papers` and stored, w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -237,7 +236,7 @@ class Settings(FrozenModel):
     # method: choice.field -> value, applied where the recipe has such a choice and field
     overrides: dict[str, Any] = Field(default_factory=dict)
     # evaluation
-    knn_every: int = Field(1, ge=0, description="epochs between 1-NN evaluations; 0 is only at the end")
+    knn_every: int = Field(1, ge=0, description="epochs between 1-NN evaluations, and one after the last; 0: none")
     linear: LinearProbe = LinearProbe()
     transfer: TransferView = TransferView()
     layers: LayerProbe = LayerProbe()
@@ -252,11 +251,10 @@ class Settings(FrozenModel):
         data = self.model_dump()
         for layer in (*layers, changes):
             for name, value in layer.items():
-                old = data.get(name)
-                if isinstance(old, dict) and isinstance(value, dict):
-                    data[name] = {**old, **value}
-                else:
-                    data[name] = value
+                old_value = data.get(name)
+                if isinstance(old_value, dict) and isinstance(value, dict):
+                    value = {**old_value, **value}
+                data[name] = value
         try:
             return Settings.model_validate(data)
         except ValidationError as error:
@@ -265,9 +263,12 @@ class Settings(FrozenModel):
     def _refusal(self, error: ValidationError) -> ArgumentError:
         """The first problem that pydantic found, in the words of this package."""
         first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
+        location = first["loc"]
+        name = ".".join(str(part) for part in location)
         if first["type"] == "extra_forbidden":
-            holder = reduce(getattr, first["loc"][:-1], self)  # type: ignore[arg-type]
+            holder: Any = self
+            for part in location[:-1]:
+                holder = getattr(holder, str(part))
             return ArgumentError(str(unknown("setting", name, type(holder).model_fields)))
         return reject(name, first["input"], first["msg"].removeprefix("Input should be "))
 

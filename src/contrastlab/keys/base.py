@@ -30,10 +30,12 @@ Embed = Callable[..., list[Tensor]]
 def momentum_update(slow: nn.Module, fast: nn.Module, momentum: float) -> None:
     """Exponential moving average of the parameters; batch-norm statistics stay the slow network's own."""
     check(is_number(momentum) and 0 <= momentum <= 1, "momentum", momentum, "a number from 0 to 1")
-    shapes = [[parameter.shape for parameter in network.parameters()] for network in (slow, fast)]
-    check(shapes[0] == shapes[1], "slow", "a network of other parameters", "a copy of fast: copy.deepcopy(fast)")
-    pairs = list(zip(slow.parameters(), fast.parameters(), strict=True))
-    torch._foreach_lerp_([s for s, _ in pairs], [f.detach() for _, f in pairs], 1 - momentum)
+    averages = list(slow.parameters())
+    values = [parameter.detach() for parameter in fast.parameters()]
+    shapes = [average.shape for average in averages]
+    same = shapes == [value.shape for value in values]
+    check(same, "slow", "a network of other parameters", "a copy of fast: copy.deepcopy(fast)")
+    torch._foreach_lerp_(averages, values, 1 - momentum)
 
 
 def embed(encoders: nn.ModuleList, views: tuple[Tensor, ...]) -> list[Tensor]:
@@ -116,16 +118,16 @@ class Direction:
     labels: Tensor | None = None  #: ``[N, H]`` clusters of the pool; of a batch ``[N, 1]`` classes
     banned: Tensor | None = None  #: ``[B, E]`` rows of the pool that are no candidates
 
-    def rows(self, start: int, end: int) -> Direction:
+    def part(self, start: int, end: int) -> Direction:
         """Some of the queries, with the same keys."""
         rows = slice(start, end)
-        return replace(
-            self,
-            query=self.query[rows],
-            positive=self.positive[rows],
-            own=None if self.own is None else self.own[rows],
-            banned=None if self.banned is None else self.banned[rows],
-        )
+        own = self.own
+        if own is not None:
+            own = own[rows]
+        banned = self.banned
+        if banned is not None:
+            banned = banned[rows]
+        return replace(self, query=self.query[rows], positive=self.positive[rows], own=own, banned=banned)
 
 
 class KeyState(nn.Module):
@@ -133,13 +135,14 @@ class KeyState(nn.Module):
 
     #: Whether pools come from earlier steps, without gradient: only scores that are used are computed.
     holds_keys: ClassVar[bool] = False
-    row_per_item: ClassVar[bool] = False  #: whether :meth:`rows` are in the order of the pre-training items
+    row_per_item: ClassVar[bool] = False  #: whether :meth:`stored` keys are in the order of the pre-training items
     directions: tuple[tuple[int, int], ...]  #: (query, key) that :meth:`ask` answers, by stream or view of one stream
     slow: nn.ModuleList | None  #: momentum encoders, one per stream
 
     def __init__(self, setup: Setup) -> None:
         super().__init__()
-        self.directions, self.slow = setup.views.pairs, None
+        self.directions = setup.views.pairs
+        self.slow = None
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         """A :class:`Direction` for each of ``directions``; and for each stream the keys ``[B, M, d]`` of the batch.
@@ -170,7 +173,7 @@ class KeyState(nn.Module):
         differ.
         """
 
-    def rows(self, stream: int) -> Tensor:
+    def stored(self, stream: int) -> Tensor:
         """``[N, d]`` stored keys of a stream; ``NotApplicableError`` for keys that are not stored."""
         raise NotApplicableError(f"{type(self).__name__} stores no keys")
 
@@ -180,7 +183,9 @@ def views_of_other_keys(streams: int, further: int) -> int:
 
     One for the query, and one for each key. Streams are each other's keys: with one key per item, one view will do.
     """
-    return 1 if streams > 1 and not further else 1 + max(1, further)
+    if streams > 1 and not further:
+        return 1
+    return 1 + max(1, further)
 
 
 class Keys(Part):
@@ -202,8 +207,8 @@ class Keys(Part):
         if count is None:
             return
         number = {1: "one view", 2: "two views", 3: "three views"}.get(count, f"{count} views")
-        needs = f"keys={self!r} with positives={given.positives!r} needs {number} of each image"
-        yield Need(view_count(count), f"{needs}{self.views_reason}; given: {given.views!r}")
+        reason = f"keys={self!r} with positives={given.positives!r} needs {number} of each image{self.views_reason}"
+        yield Need(view_count(count), f"{reason}; given: {given.views!r}")
 
     def module(self, setup: Setup) -> nn.Module | None:
         """What these keys train besides the encoders; ``None`` for nothing. :meth:`embed` and the state get it."""
@@ -233,7 +238,9 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.keys = Keys() if keys is None else keys
-        self.encoders, self.keys_module, self.objective_module = encoders, keys_module, objective_module
+        self.encoders = encoders
+        self.keys_module = keys_module
+        self.objective_module = objective_module
 
     def forward(self, *views: Tensor) -> list[Tensor]:
         """What :meth:`Keys.embed` gives of the views."""
@@ -251,8 +258,8 @@ class _Synchronised(_BatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalised by mean and variance over all processes, which have batches of one size, with their gradients."""
-        count = world()[1]
-        if count == 1 or not self.training:
+        _, processes = world()
+        if processes == 1 or not self.training:
             return super().forward(x)
         if x.device.type == "cuda":  # two collectives a step where the code below has four
             return nn.SyncBatchNorm.forward(self, x)  # type: ignore[arg-type]
@@ -262,7 +269,7 @@ class _Synchronised(_BatchNorm):
         mean = gather_with_gradient(full.mean(axes)[None]).mean(0)
         centred = full - mean.view(shape)
         variance = gather_with_gradient(centred.square().mean(axes)[None]).mean(0)
-        self._track(mean, variance, count * x.numel() / x.shape[1])
+        self._track(mean, variance, processes * x.numel() / x.shape[1])
         out = centred * (variance + self.eps).rsqrt().view(shape)
         if self.affine:
             out = out * self.weight.view(shape) + self.bias.view(shape)

@@ -107,11 +107,16 @@ class InBatchState(KeyState):
 
     def __init__(self, setup: Setup, choice: InBatch) -> None:
         super().__init__(setup)
-        self.momentum, self.reads_labels = choice.momentum, setup.reads_labels
-        alone = len(setup.encoders) == 1
-        self.against = choice.against if alone else "across"
-        pairs = ((0, 1), (1, 0)) if alone else setup.views.pairs
-        self.directions = tuple((q, k) for q, k in pairs if choice.symmetric or q < k)
+        self.momentum = choice.momentum
+        self.reads_labels = setup.reads_labels
+        self.against = choice.against
+        pairs: tuple[tuple[int, int], ...] = ((0, 1), (1, 0))
+        if len(setup.encoders) > 1:
+            self.against = "across"
+            pairs = setup.views.pairs
+        if not choice.symmetric:
+            pairs = tuple((query, key) for query, key in pairs if query < key)
+        self.directions = pairs
         if choice.momentum is not None:
             self.slow = copy.deepcopy(setup.encoders).requires_grad_(False)
 
@@ -121,21 +126,30 @@ class InBatchState(KeyState):
         items = len(pools[0])
         check(items > 1, "batch", items, "at least two items: keys in a batch of one have no negatives")
         local = collectives.rows_of_this_process(len(queries[0]), queries[0].device)
-        classes = collectives.gather(batch.labels)[:, None] if self.reads_labels else None
+        classes = None
+        if self.reads_labels:
+            classes = collectives.gather(batch.labels)[:, None]
         directions = []
         for query, key in self.directions:
-            same_view, other_view = pools[query], pools[key]
-            positive = other_view[local][:, None]
-            labels = classes
-            if self.against == "both":  # SimCLR: both views of all other images
-                pool, own, banned = torch.cat([other_view, same_view]), local, (local + items)[:, None]
-                labels = None if classes is None else classes.repeat(2, 1)
-            elif self.against == "within":
-                pool, own, banned = same_view, None, local[:, None]
-            else:
-                pool, own, banned = other_view, local, None
-            directions.append(Direction(queries[query], positive, pool, own, labels, banned))
+            direction = self._direction(queries[query], pools[query], pools[key], local, classes)
+            directions.append(direction)
         return directions, []
+
+    def _direction(
+        self, query: Tensor, same_view: Tensor, other_view: Tensor, local: Tensor, classes: Tensor | None
+    ) -> Direction:
+        """Queries ``[B, d]`` against both views' keys ``[N, d]`` of all processes; ``local`` are this one's rows."""
+        positive = other_view[local][:, None]
+        if self.against == "within":
+            return Direction(query, positive, same_view, labels=classes, banned=local[:, None])
+        if self.against == "across":
+            return Direction(query, positive, other_view, own=local, labels=classes)
+        # SimCLR: both views of all other images
+        keys = torch.cat([other_view, same_view])
+        banned = (local + len(other_view))[:, None]
+        if classes is not None:
+            classes = classes.repeat(2, 1)
+        return Direction(query, positive, keys, own=local, labels=classes, banned=banned)
 
     def _pools(self, queries: list[Tensor], batch: Batch, network: Network) -> list[Tensor]:
         """The keys of each view over all processes: the embeddings themselves, or those of a momentum encoder."""
@@ -196,21 +210,26 @@ class PairsState(KeyState):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        pairs = setup.views.pairs
         if len(setup.encoders) == 1:
-            self.directions = ((0, 1),)
-        else:
-            self.directions = tuple((q, k) for q, k in setup.views.pairs if q < k)
+            pairs = ((0, 1),)
+        self.directions = tuple((query, key) for query, key in pairs if query < key)
 
     def unit_pair(self, direction: Direction) -> tuple[tuple[Tensor, Tensor], ...]:
         """Less their means over the batch, in which the losses that read embeddings have no say."""
-        query, positive = direction.query.detach(), direction.positive.detach()
-        query, positive = query - query.mean(0), positive - positive.mean(0)
-        return ((F.normalize(query, dim=1, eps=1e-8), F.normalize(positive, dim=2, eps=1e-8)),)
+        query = direction.query.detach()
+        positive = direction.positive.detach()
+        unit_query = F.normalize(query - query.mean(0), dim=1, eps=1e-8)
+        unit_positive = F.normalize(positive - positive.mean(0), dim=2, eps=1e-8)
+        return ((unit_query, unit_positive),)
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         embedded = embed(*batch.views)
         no_others = torch.zeros_like(embedded[0][:1])
-        return [Direction(embedded[q], embedded[k][:, None], no_others) for q, k in self.directions], []
+        directions = []
+        for query, key in self.directions:
+            directions.append(Direction(embedded[query], embedded[key][:, None], no_others))
+        return directions, []
 
 
 @dataclass(frozen=True)
@@ -303,15 +322,17 @@ class LocationsState(KeyState):
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         embedded = embed(*batch.views)
-        count = len(network.encoders)
-        queries, maps = embedded[:count], embedded[count:]
+        streams = len(network.encoders)
+        queries = embedded[:streams]
+        maps = embedded[streams:]
         pools = {key: collectives.gather_with_gradient(maps[key]) for _, key in self.directions}
         items = collectives.rows_of_this_process(len(queries[0]), queries[0].device)
         directions = []
         for query, key in self.directions:
             places = maps[key].shape[1]
-            same = items[:, None] * places + torch.arange(places, device=items.device)
-            directions.append(Direction(queries[query], maps[key], pools[key].flatten(0, 1), banned=same))
+            places_of_item = items[:, None] * places + torch.arange(places, device=items.device)
+            pool = pools[key].flatten(0, 1)
+            directions.append(Direction(queries[query], maps[key], pool, banned=places_of_item))
         return directions, []
 
 

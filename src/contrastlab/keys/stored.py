@@ -32,7 +32,7 @@ class StoredState(KeyState):
     holds_keys = True
     stores: Sequence[Any]
 
-    def rows(self, stream: int) -> Tensor:
+    def stored(self, stream: int) -> Tensor:
         return self.stores[stream].rows
 
 
@@ -84,10 +84,18 @@ class BankState(StoredState):
         directions = []
         for query, key in self.directions:
             bank = self.stores[key]
-            clusters = bank.labels if bank.labels.shape[1] else None
-            own = bank.rows[batch.indices][:, None]
-            directions.append(Direction(queries[query], own, bank.rows, batch.indices, clusters))
-        return directions, [q.detach()[:, None] for q in queries]
+            has_clusters = bank.labels.shape[1] > 0
+            own_row = bank.rows[batch.indices][:, None]
+            direction = Direction(
+                query=queries[query],
+                positive=own_row,
+                pool=bank.rows,
+                own=batch.indices,
+                labels=bank.labels if has_clusters else None,
+            )
+            directions.append(direction)
+        fresh = [query.detach()[:, None] for query in queries]
+        return directions, fresh
 
     def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
         for bank, embeddings in zip(self.stores, fresh, strict=True):
@@ -137,7 +145,8 @@ class MemoryBank(nn.Module):
             if len(outside):
                 raise reject("indices", int(outside[0]), f"rows of the bank, 0 to {len(self.rows) - 1}")
         check_unit("embeddings", embeddings)
-        indices, embeddings = collectives.gather(indices), collectives.gather(embeddings).to(self.rows.dtype)
+        indices = collectives.gather(indices)
+        embeddings = collectives.gather(embeddings).to(self.rows.dtype)
         moved = F.normalize(self.rows[indices] * rate + embeddings * (1 - rate), dim=1)
         self.rows.index_copy_(0, indices, moved)
 
@@ -195,24 +204,40 @@ class QueueState(StoredState):
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         """The first view of each stream asks; keys are of the other views, or of the same where there is but one."""
-        streams, groups = len(self.slow), self.choice.shuffle_groups
-        if groups > 1 and batch.chunks > local_groups(groups):
-            accepted = f"at most {local_groups(groups)}, the groups of batch-norm of a process (keys.shuffle_groups)"
-            raise reject("accumulate", batch.chunks, accepted)
+        streams = len(self.slow)
+        self._check_chunks(batch)
         queries = self.queries(embed, batch.views[:streams])
         key_views = batch.views
         if len(batch.views) > streams:  # there are further views of each item
             key_views = batch.views[streams:]
-        fresh = []
         with torch.no_grad():
             base.momentum_update(self.slow, network.encoders, self.choice.momentum)
-            for stream, encoder in enumerate(self.slow):
-                views = key_views[stream::streams]
-                # image by image, so that the order is that of the global batch; one view keeps its memory format
-                flat = views[0] if len(views) == 1 else torch.stack(views, 1).flatten(0, 1)
-                embedded = in_groups(encoder, flat, groups, batch.generator, batch.chunks, in_one_pass=self.in_one_pass)
-                fresh.append(embedded.view(len(views[0]), len(views), -1))
-        return [Direction(queries[q], fresh[k], self.rows(k)) for q, k in self.directions], fresh
+            fresh = [self._keys(stream, key_views[stream::streams], batch) for stream in range(streams)]
+        directions = [Direction(queries[query], fresh[key], self.stored(key)) for query, key in self.directions]
+        return directions, fresh
+
+    def _check_chunks(self, batch: Batch) -> None:
+        """Refuse more chunks of a batch than there are groups of batch-norm, where groups are asked for."""
+        groups = self.choice.shuffle_groups
+        if groups > 1 and batch.chunks > local_groups(groups):
+            accepted = f"at most {local_groups(groups)}, the groups of batch-norm of a process (keys.shuffle_groups)"
+            raise reject("accumulate", batch.chunks, accepted)
+
+    def _keys(self, stream: int, views: tuple[Tensor, ...], batch: Batch) -> Tensor:
+        """Keys ``[B, M, d]`` of a stream, from M views of each item."""
+        flat = views[0]  # one view keeps its memory format
+        if len(views) > 1:  # image by image, so that the order is that of the global batch
+            flat = torch.stack(views, 1).flatten(0, 1)
+        encoder = self.slow[stream]
+        embedded = in_groups(
+            encoder,
+            flat,
+            self.choice.shuffle_groups,
+            batch.generator,
+            batch.chunks,
+            in_one_pass=self.in_one_pass,
+        )
+        return embedded.view(len(views[0]), len(views), -1)
 
     def queries(self, embed: Embed, views: tuple[Tensor, ...]) -> list[Tensor]:
         groups = local_groups(self.choice.shuffle_groups)
@@ -265,10 +290,10 @@ class KeyQueue(nn.Module):
 
 def local_groups(groups: int) -> int:
     """How many of ``groups`` fall to this process; one where there is but one group, whatever the processes."""
-    count = collectives.world()[1]
-    if groups > 1 and groups % count:
-        raise reject("shuffle_groups", groups, f"1, or a multiple of the number of processes, {count}")
-    return max(1, groups // count)
+    _, processes = collectives.world()
+    if groups > 1 and groups % processes:
+        raise reject("shuffle_groups", groups, f"1, or a multiple of the number of processes, {processes}")
+    return max(1, groups // processes)
 
 
 def in_groups(
@@ -286,16 +311,20 @@ def in_groups(
     per process, computed in ``chunks``. ``generator``, in the same state on every process, draws anew which views share
     a group. ``in_one_pass`` is for an ``encode`` whose batch-norm tells this process's groups apart.
     """
-    own = local_groups(groups)
+    groups_of_process = local_groups(groups)
     if groups == 1:
-        return base.in_chunks(lambda some: [encode(some)], (views,), chunks)[0]
-    rank, count = collectives.world()
-    if len(views) < 2 * own:
-        raise reject("shuffle_groups", groups, f"at most {len(views) // 2 * count}, half of the views of a step")
-    every = collectives.gather(views)
-    order = torch.randperm(len(every), generator=generator, device=generator.device).to(views.device)
-    mine = order.view(count, -1)[rank]
-    shuffled = every[mine]
-    embedded = encode(shuffled) if in_one_pass else torch.cat([encode(group) for group in shuffled.tensor_split(own)])
-    mixed = collectives.gather(embedded)
-    return torch.empty_like(mixed).index_copy_(0, order, mixed).view(count, len(views), -1)[rank]
+        return base.in_chunks(lambda chunk: [encode(chunk)], (views,), chunks)[0]
+    rank, processes = collectives.world()
+    if len(views) < 2 * groups_of_process:
+        raise reject("shuffle_groups", groups, f"at most {len(views) // 2 * processes}, half of the views of a step")
+    every_view = collectives.gather(views)
+    order = torch.randperm(len(every_view), generator=generator, device=generator.device).to(views.device)
+    order_of_process = order.view(processes, -1)[rank]
+    shuffled = every_view[order_of_process]
+    if in_one_pass:
+        encoded = encode(shuffled)
+    else:
+        encoded = torch.cat([encode(group) for group in shuffled.tensor_split(groups_of_process)])
+    encoded_of_all = collectives.gather(encoded)
+    in_order = torch.empty_like(encoded_of_all).index_copy_(0, order, encoded_of_all)
+    return in_order.view(processes, len(views), -1)[rank]

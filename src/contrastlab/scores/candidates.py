@@ -46,15 +46,21 @@ class Chosen:
         """Keys chosen per query out of ``keys``; those absent in some rows only count, too."""
         if self.size is not None:
             return self.size
-        return keys if self.indices is None else self.indices.shape[1]
+        if self.indices is None:
+            return keys
+        return self.indices.shape[1]
 
     def gather(self, logits: Tensor) -> Tensor:
         """Logits of the selection, ``[B, K]`` or ``[B, N]``, :data:`~contrastlab.scores.logits.ABSENT` where absent."""
-        values = logits if self.indices is None else logits.gather(1, self.indices)
+        values = logits
+        if self.indices is not None:
+            values = logits.gather(1, self.indices)
         if self.columns is not None:
             values = values.clone()
             values.detach().scatter_(1, self.columns, ABSENT)
-        return self.without_absent(values.clone() if values is logits and self.absent is not None else values)
+        if self.absent is not None and values is logits:
+            values = values.clone()  # the scores themselves stay as they are
+        return self.without_absent(values)
 
     def without_absent(self, values: Tensor) -> Tensor:
         """``values`` of the selection, changed in place to ``ABSENT`` where absent."""
@@ -88,8 +94,8 @@ class Pool:
     def _check(self) -> None:
         queries, keys = self.shape
         check(queries >= 1, "queries", queries, "a batch of at least 1")
-        _check_rows("own", self.own, "[{}]", queries, keys)
-        _check_rows("banned", self.banned, "[{}, E]", queries, keys)
+        _check_rows("own", self.own, f"[{queries}]", queries, keys)
+        _check_rows("banned", self.banned, f"[{queries}, E]", queries, keys)
         labels = self.labels
         if labels is not None and not (isinstance(labels, Tensor) and labels.dim() == 2 and len(labels) == keys):
             raise reject("labels", getattr(labels, "shape", labels), f"a tensor of shape [{keys}, H], a row a key")
@@ -99,10 +105,14 @@ class Pool:
 
     def excluded(self, own: Own) -> Tensor | None:
         """``[B, E]`` keys that are no candidates of each query, or ``None``."""
-        parts = [] if self.banned is None else [self.banned]
+        columns = []
+        if self.banned is not None:
+            columns.append(self.banned)
         if own == "excluded" and self.own is not None:
-            parts.append(self.own[:, None])
-        return torch.cat(parts, 1) if parts else None
+            columns.append(self.own[:, None])
+        if not columns:
+            return None
+        return torch.cat(columns, 1)
 
     def left(self, own: Own) -> int:
         """How many keys are candidates of each query, or of the query that has fewest; an ``ArgumentError`` for none.
@@ -125,16 +135,20 @@ class Pool:
         With ``picks`` ``[B, k]``, positions 0 to ``last − first − 1`` in the region, only these: ``[B, k]``.
         """
         indices: Tensor = _Region.apply(self.logits, self.excluded(own), first, last)
-        return Chosen(indices if picks is None else indices.gather(1, picks))
+        if picks is not None:
+            indices = indices.gather(1, picks)
+        return Chosen(indices)
 
     def whole_region(self, first: int, last: int, own: Own) -> Chosen:
         """All of :meth:`region`, by its indices or, where that is cheaper, as all keys with the others absent."""
-        size, keys = last - first, self.shape[1]
-        if 3 * size <= 2 * keys or not host.holds(self.device) or not self.dense:
+        size = last - first
+        is_most_of_keys = 3 * size > 2 * self.shape[1]
+        if not is_most_of_keys or not host.holds(self.device) or not self.dense:
             return self.region(first, last, own)
         outside: Tensor | None = _Outside.apply(self.logits, self.excluded(own), first, last)
-        # no mask says which keys a row with a score that is no number takes
-        return self.region(first, last, own) if outside is None else Chosen(None, outside, size)
+        if outside is None:  # no mask says which keys a row with a score that is no number takes
+            return self.region(first, last, own)
+        return Chosen(None, outside, size)
 
     def read(self, chosen: Chosen) -> Tensor:
         """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
@@ -204,34 +218,48 @@ class Stored(Pool):
 
     @torch.no_grad()
     def _region_in_parts(self, first: int, last: int, own: Own, picks: Tensor | None) -> Chosen:
-        # scores, the copy that a partition makes, and indices
+        """As :meth:`region`, for a few queries at a time; with the scores of the keys."""
+        # bytes of a query: scores, the copy that a partition makes, and indices
         step = max(1, ranks.KEPT_BYTES // (8 * self.shape[1] + 16 * last))
-        parts = []
+        indices = []
+        values = []
         for start in range(0, len(self.queries), step):
             rows = slice(start, start + step)
-            own_rows, banned, picked = (None if t is None else t[rows] for t in (self.own, self.banned, picks))
-            some = Candidates(self._against(self.queries[rows]), own_rows, None, banned)
-            indices = some.region(first, last, own, picked).indices
-            assert indices is not None
-            parts.append((indices, some.logits.gather(1, indices)))
-        indices, values = (torch.cat(part) for part in zip(*parts, strict=True))
-        return Chosen(indices, values=values)
+            part = Candidates(
+                self._against(self.queries[rows]), own=_rows(self.own, rows), banned=_rows(self.banned, rows)
+            )
+            indices_of_part = part.region(first, last, own, _rows(picks, rows)).indices
+            assert indices_of_part is not None
+            indices.append(indices_of_part)
+            values.append(part.logits.gather(1, indices_of_part))
+        return Chosen(torch.cat(indices), values=torch.cat(values))
 
     def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
-        whole = super().region if self.dense else self._region_in_parts
-        return whole(first, last, own, picks)
+        if self.dense:
+            return super().region(first, last, own, picks)
+        return self._region_in_parts(first, last, own, picks)
 
     def read(self, chosen: Chosen) -> Tensor:
-        scores = self.__dict__.get("logits")  # if a region needed them
+        scores = self._scores_if_computed()
         if chosen.indices is None:
-            return chosen.gather(self._against(self.queries) if scores is None else scores)
-        size, count = chosen.indices.shape[1], self.shape[1]
-        if scores is None and self.dense and FEW * size >= count:
+            if scores is None:
+                scores = self._against(self.queries)
+            return chosen.gather(scores)
+        size = chosen.indices.shape[1]
+        keys = self.shape[1]
+        full_product_is_cheaper = self.dense and FEW * size >= keys
+        if scores is None and full_product_is_cheaper:
             scores = self.logits
-        computed = chosen.values if scores is None else scores.detach().gather(1, chosen.indices)
-        is_many = self.dense and 3 * size > count
-        values: Tensor = _Dots.apply(self.queries, self.keys, chosen.indices, computed, is_many)
+        known_values = chosen.values
+        if scores is not None:
+            known_values = scores.detach().gather(1, chosen.indices)
+        is_many = self.dense and 3 * size > keys
+        values: Tensor = _Dots.apply(self.queries, self.keys, chosen.indices, known_values, is_many)
         return chosen.without_absent(values)
+
+    def _scores_if_computed(self) -> Tensor | None:
+        """:attr:`logits` if a region needed them."""
+        return self.__dict__.get("logits")
 
 
 class _Selection(torch.autograd.Function):
@@ -270,7 +298,9 @@ class _Region(_Selection):
     def forward(logits: Tensor, excluded: Tensor | None, first: int, last: int) -> Tensor:
         finite = _check_ends(logits, excluded)
         with _excluded_at_minus_inf(logits, excluded) as ranking:
-            return ranks.ring_indices(ranking, first, last) if finite else ranks.not_finite(ranking, first, last)
+            if finite:
+                return ranks.ring_indices(ranking, first, last)
+            return ranks.not_finite(ranking, first, last)
 
     @staticmethod
     def vmap(*arguments: Any) -> Any:
@@ -331,13 +361,22 @@ def _most_distinct(rows: Tensor) -> int:
     return int(changes.sum(1).max()) + 1
 
 
-def _check_rows(name: str, rows: Any, form: str, queries: int, keys: int) -> None:
+def _rows(tensor: Tensor | None, rows: slice) -> Tensor | None:
+    """Some rows of a tensor that need not be there."""
+    if tensor is None:
+        return None
+    return tensor[rows]
+
+
+def _check_rows(name: str, rows: Any, shape: str, queries: int, keys: int) -> None:
+    """Refuse what are no numbers of keys for each query; ``shape`` is ``[B]`` or ``[B, E]`` in numbers and letters."""
     if rows is None:
         return
     if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
         raise reject(name, getattr(rows, "dtype", type(rows).__name__), "an int64 tensor, rows of the keys")
-    if rows.dim() != form.count(",") + 1 or len(rows) != queries:
-        raise reject(name, tuple(rows.shape), f"a tensor of shape {form.format(queries)}, a row for each query")
+    dimensions = len(shape.split(","))
+    if rows.dim() != dimensions or len(rows) != queries:
+        raise reject(name, tuple(rows.shape), f"a tensor of shape {shape}, a row for each query")
     # on a device the host would have to wait
     if host.holds(rows.device) and rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < keys):
         raise reject(name, rows.flatten().tolist()[:8], f"rows of the keys, from 0 to {keys - 1}")
@@ -348,8 +387,9 @@ def checked(part: object, chosen: Any, shape: tuple[int, int]) -> Chosen:
     name = f"selection of {part!r}"
     if not isinstance(chosen, Chosen):
         raise reject(name, type(chosen).__name__, "a Chosen")
+    queries, keys = shape
     for field in ("indices", "columns"):
-        _check_rows(f"{name}: {field}", getattr(chosen, field), "[{}, K]", *shape)
+        _check_rows(f"{name}: {field}", getattr(chosen, field), f"[{queries}, K]", queries, keys)
     expected = shape if chosen.indices is None else chosen.indices.shape
     for field in ("absent", "values"):
         value = getattr(chosen, field)
@@ -364,7 +404,9 @@ class _Dots(torch.autograd.Function):
 
     @staticmethod
     def forward(queries: Tensor, keys: Tensor, indices: Tensor, known: Tensor | None, many: bool) -> Tensor:
-        return _dots(queries, keys, indices) if known is None else known.clone()
+        if known is None:
+            return _dots(queries, keys, indices)
+        return known.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -394,11 +436,14 @@ class _Dots(torch.autograd.Function):
 def _dots(queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:
     # index_select is several times faster than keys[indices]
     if host.holds(keys.device):  # the keys of one query at a time stay in the cache
-        products, rows = queries.new_empty(indices.shape), keys.new_empty(indices.shape[1], keys.shape[1])
-        for q, i, product in zip(queries, indices, products, strict=True):
-            torch.mv(torch.index_select(keys, 0, i, out=rows), q, out=product)
+        products = queries.new_empty(indices.shape)
+        rows = keys.new_empty(indices.shape[1], keys.shape[1])
+        for query, index, product in zip(queries, indices, products, strict=True):
+            torch.mv(torch.index_select(keys, 0, index, out=rows), query, out=product)
         return products
     step = max(1, ranks.KEPT_BYTES // (4 * indices.shape[1] * keys.shape[1]))
-    parts = zip(queries.split(step), indices.split(step), strict=True)
-    read = ((q, keys.index_select(0, i.flatten()).unflatten(0, i.shape)) for q, i in parts)
-    return torch.cat([torch.einsum("bkd,bd->bk", k, q) for q, k in read])
+    parts = []
+    for some_queries, some_indices in zip(queries.split(step), indices.split(step), strict=True):
+        rows = keys.index_select(0, some_indices.flatten()).unflatten(0, some_indices.shape)
+        parts.append(torch.einsum("bkd,bd->bk", rows, some_queries))
+    return torch.cat(parts)

@@ -28,9 +28,9 @@ def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
 
     They ascend on a CPU, and have no particular order elsewhere.
     """
-    keys = ranking.shape[1]
+    queries, keys = ranking.shape
     if first == 0 and last == keys:
-        return torch.arange(keys, device=ranking.device).expand(ranking.shape[0], keys)
+        return torch.arange(keys, device=ranking.device).expand(queries, keys)
     if host.holds(ranking.device):
         return torch.from_numpy(_members(inside(ranking, first, last), last - first))
     if last == keys:
@@ -38,7 +38,8 @@ def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
     outer = ranking.topk(last, sorted=False).indices
     if first == 0:
         return outer
-    return outer.gather(1, ranking.gather(1, outer).topk(last - first, largest=False, sorted=False).indices)
+    lowest_of_outer = ranking.gather(1, outer).topk(last - first, largest=False, sorted=False).indices
+    return outer.gather(1, lowest_of_outer)
 
 
 def not_finite(ranking: Tensor, first: int, last: int) -> Tensor:
@@ -46,41 +47,47 @@ def not_finite(ranking: Tensor, first: int, last: int) -> Tensor:
 
     The loss of that row is then no number, and the choices of other rows are what they would be without it.
     """
-    bad = ranking.isnan() | (ranking == math.inf)
-    indices = ring_indices(ranking.masked_fill(bad, 0.0), first, last)
-    return torch.where(bad.any(1, keepdim=True), bad.byte().argmax(1, keepdim=True), indices)
+    is_bad = ranking.isnan() | (ranking == math.inf)
+    indices = ring_indices(ranking.masked_fill(is_bad, 0.0), first, last)
+    first_bad = is_bad.byte().argmax(1, keepdim=True)
+    return torch.where(is_bad.any(1, keepdim=True), first_bad, indices)
 
 
 def inside(ranking: Tensor, first: int, last: int) -> Array:
     """Bool ``[B, N]``: which scores of each row have ranks ``first`` to ``last − 1``. On a CPU."""
-    # A partition at one rank is vectorised in numpy, at two it is not. numpy has no bfloat16.
-    scores: Array = (ranking.float() if ranking.dtype == torch.bfloat16 else ranking).numpy()
+    if ranking.dtype == torch.bfloat16:  # which numpy does not have
+        ranking = ranking.float()
+    scores: Array = ranking.numpy()
     keys = scores.shape[1]
     members: Array = np.ones(scores.shape, bool)
     top = scores
+    # a partition at one rank is vectorised in numpy, at two it is not
     if last < keys:
         split = np.partition(scores, keys - last, axis=1)
         members = _at_least(scores, split[:, keys - last], last)
         top = split[:, keys - last :]
     if first:
-        members &= ~_at_least(scores, np.partition(top, last - first, axis=1)[:, last - first], first)
+        inner_edge = np.partition(top, last - first, axis=1)[:, last - first]
+        members &= ~_at_least(scores, inner_edge, first)
     return members
 
 
 def _at_least(scores: Array, edge: Array, count: int) -> Array:
-    # the `count` scores of each row that reach its edge; of those equal to it, the first
+    """Bool ``[B, N]``: the ``count`` scores of each row that reach its edge; of those equal to it, the first."""
     reached: Array = scores >= edge[:, None]
     # row by row: a count along an axis is an order of magnitude slower
     counts = np.array([np.count_nonzero(row) for row in reached])
     for row in np.flatnonzero(counts != count):
         equal = np.flatnonzero(scores[row] == edge[row])
-        reached[row, equal[count - np.count_nonzero(reached[row]) :]] = False
+        surplus = counts[row] - count
+        reached[row, equal[len(equal) - surplus :]] = False
     return reached
 
 
 def _members(inside: Array, count: int) -> Array:
-    # [B, count] ascending. A flat search is several times faster than one in two dimensions.
+    """Numbers ``[B, count]`` of the columns that are true in each row, ascending."""
     rows, keys = inside.shape
+    # a flat search is several times faster than one in two dimensions
     flat: Array = np.flatnonzero(inside.ravel())
     check(len(flat) == rows * count, "ranking", "nan", "scores that have an order")
     flat = flat.reshape(rows, count)

@@ -18,16 +18,21 @@ class Linear:
     begin: float = 0.0  # fraction at which the change starts (vince's neighbour annealing: 10 of 200 epochs)
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            fraction = name in ("begin", "until")
-            if not is_number(value) or (fraction and not 0 <= value <= 1):
-                raise reject(name, value, "a number from 0 to 1" if fraction else "a finite number")
+        for name in ("start", "end"):
+            value = getattr(self, name)
+            if not is_number(value):
+                raise reject(name, value, "a finite number")
+        for name in ("until", "begin"):
+            value = getattr(self, name)
+            if not is_number(value) or not 0 <= value <= 1:
+                raise reject(name, value, "a number from 0 to 1")
         if self.begin >= self.until:
             raise reject("begin", self.begin, f"a fraction below until={self.until!r}")
 
     def value(self, step: int, total: int) -> float:
         """Value at gradient step ``step`` (from 0) of ``total``."""
-        first, last = self.begin * total, max(self.until * total - 1, self.begin * total)
+        first = self.begin * total
+        last = max(self.until * total - 1, first)
         if step >= last:
             return self.end
         if step <= first:
@@ -40,18 +45,23 @@ Percent = float | Linear
 
 def at(percent: Percent, step: int, total: int) -> float:
     """The value of a number or schedule at gradient step ``step`` of ``total``."""
-    return percent.value(step, total) if isinstance(percent, Linear) else percent
+    if isinstance(percent, Linear):
+        return percent.value(step, total)
+    return percent
 
 
 def bounds(percent: Percent) -> tuple[float, float]:
     """Smallest and largest value a number or schedule takes."""
-    ends = (percent.start, percent.end) if isinstance(percent, Linear) else (percent, percent)
-    return min(ends), max(ends)
+    if isinstance(percent, Linear):
+        return min(percent.start, percent.end), max(percent.start, percent.end)
+    return percent, percent
 
 
 def latex(percent: Percent) -> str:
     r"""The percentile in an equation, such as ``100\to10``."""
-    return rf"{percent.start:g}\to{percent.end:g}" if isinstance(percent, Linear) else f"{percent:g}"
+    if isinstance(percent, Linear):
+        return rf"{percent.start:g}\to{percent.end:g}"
+    return f"{percent:g}"
 
 
 def check_percent(name: str, percent: Percent) -> None:

@@ -171,8 +171,8 @@ class Learner(nn.Module):
 
         def chunk(start: int) -> tuple[Tensor, int]:
             draws.generator.set_state(state)  # each chunk draws for the whole batch and keeps its own rows
-            own_draws = replace(draws, first=draws.first + start, rows=draws.rows or batch)
-            scores = self._scores(direction.rows(start, start + size), own_draws, context)
+            own_draws = replace(draws, first=draws.first + start, global_batch=draws.global_batch or batch)
+            scores = self._scores(direction.part(start, start + size), own_draws, context)
             items = None if context.items is None else context.items[start : start + size]
             return objective(scores, replace(context, items=items)), scores.size
 
@@ -213,5 +213,5 @@ class Learner(nn.Module):
         if not self.keys.holds_keys:
             return Candidates(q @ pool.T, *about, positive=own.detach())
         # by the size of the global batch, so that any number of processes goes the same way
-        dense = 4 * (draws.rows or len(q)) * len(pool) <= DENSE_BYTES
+        dense = 4 * (draws.global_batch or len(q)) * len(pool) <= DENSE_BYTES
         return Stored(q, pool, *about, dense, positive=own.detach())

@@ -431,7 +431,7 @@ class _Loop:
         if not bool(has_label.any()):
             return math.nan, math.nan, math.nan
         if self.learner.keys.row_per_item:
-            streams = [self.learner.keys.rows(i) for i in range(len(encoders))]
+            streams = [self.learner.keys.stored(i) for i in range(len(encoders))]
             rows = nn.functional.normalize(torch.cat(streams, 1), dim=1)[has_label]
         else:
             rows, _ = encode(images, indices=order[has_label.cpu()])
