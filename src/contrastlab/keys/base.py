@@ -30,7 +30,7 @@ Embed = Callable[..., list[Tensor]]
 def momentum_update(slow: nn.Module, fast: nn.Module, momentum: float) -> None:
     """Exponential moving average of the parameters; batch-norm statistics stay the slow network's own."""
     check(is_number(momentum) and 0 <= momentum <= 1, "momentum", momentum, "a number from 0 to 1")
-    averages = list(slow.parameters())
+    averages: list[Tensor] = list(slow.parameters())
     values = [parameter.detach() for parameter in fast.parameters()]
     shapes = [average.shape for average in averages]
     same = shapes == [value.shape for value in values]
