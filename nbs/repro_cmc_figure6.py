@@ -9,7 +9,7 @@
 # %% [markdown]
 # # How many negatives are enough?
 #
-# **Figure 6 of *Contrastive Multiview Coding*** (`cmc`): varies the number of negatives per query from 64 to 8,192,
+# **Figure 6 of *Contrastive Multiview Coding*** (`cmc`) varies the number of negatives per query from 64 to 8,192,
 # with NCE and half AlexNets on ImageNet-100. The paper gives one number: accuracy saturates at about 60.3 %, with
 # 4,096 negatives.
 #

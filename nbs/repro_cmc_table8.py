@@ -9,7 +9,7 @@
 # %% [markdown]
 # # At which layer are the classes?
 #
-# **Table 8 of *Contrastive Multiview Coding*** (`cmc`): five linear classifiers on the five layers of two half
+# **Table 8 of *Contrastive Multiview Coding*** (`cmc`) fits five linear classifiers on the five layers of two half
 # AlexNets. A layer's map is max-pooled to about 9,600 values, so that no layer wins by its size. Thirteen more rows
 # are numbers of other papers; they are shown but not computed here.
 #

@@ -94,8 +94,8 @@ panels.by_distance(
 
 # %% [markdown]
 # *Kernel* must be a line of slope −1/2σ². *Two widths* cannot be a line, because close and distant pairs come from
-# two laws. *Clusters* passes although the assumption fails: the place of an x does not depend on the distance of its
-# y, so averages hide the clusters.
+# two laws. *Clusters* looks like a line although the assumption fails: the place of an x does not depend on the
+# distance of its y, so averages hide the clusters.
 #
 # ## Figure 1: SimCLR, two priors, and Figure 7: two objectives, Gaussian prior
 

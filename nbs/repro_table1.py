@@ -9,7 +9,7 @@
 # %% [markdown]
 # # Is a harder negative a better teacher?
 #
-# **Table 1 of *Conditional Negative Sampling for Contrastive Learning of Visual Representations*** (`ring`): compares
+# **Table 1 of *Conditional Negative Sampling for Contrastive Learning of Visual Representations*** (`ring`) compares
 # seven methods. A linear classifier scores the frozen features of each.
 #
 # **Place your bet:** contrast each image only with those that look *most like it* already, but not with the very

@@ -9,9 +9,8 @@
 # %% [markdown]
 # # What does the temperature decide?
 #
-# **Figure 10 of *On Mutual Information in Contrastive Learning*** (`vince`): shows the 1-NN accuracy of IR for
-# several temperatures, on ImageNet and CIFAR-10. "We find the best ω to be dataset dependent." The figure has no
-# numbers.
+# **Figure 10 of *On Mutual Information in Contrastive Learning*** (`vince`) shows the 1-NN accuracy of IR for several
+# temperatures, on ImageNet and CIFAR-10. "We find the best ω to be dataset dependent." The figure has no numbers.
 #
 # **Place your bet:** every table of the paper has τ = 0.07. Is it the best of these values here?
 #

@@ -9,7 +9,7 @@
 # %% [markdown]
 # # What should two views have in common?
 #
-# **Figure 4 of *On Mutual Information in Contrastive Learning*** (`vince`): trains IR on CIFAR-10 with one kind of
+# **Figure 4 of *On Mutual Information in Contrastive Learning*** (`vince`) trains IR on CIFAR-10 with one kind of
 # view at a time. It plots 1-NN accuracy against the information between the views. Lemma 3.1 estimates that
 # information: the logarithm of the number of terms minus the loss. The paper does not say how strong each kind of
 # view is.

@@ -9,10 +9,10 @@
 # %% [markdown]
 # # How fast should a bank forget?
 #
-# **Figures 2 and 7 of *On Mutual Information in Contrastive Learning*** (`vince`): A row of the bank moves towards
-# the new embedding of its image and keeps a share *α* of the old one. The figures vary α "from 0 (no memory bank) to
-# near 1" for IR, LA and CMC, and compare the original IR with the one with InfoNCE, in 1-NN accuracy. The text names
-# only the values 0 and 0.5.
+# **Figures 2 and 7 of *On Mutual Information in Contrastive Learning*** (`vince`) are about the memory bank. A row of
+# it moves towards the new embedding of its image and keeps a share *α* of the old one. The figures vary α "from 0 (no
+# memory bank) to near 1" for IR, LA and CMC, and compare the original IR with the one with InfoNCE, in 1-NN accuracy.
+# The text names only the values 0 and 0.5.
 #
 # **Place your bet:** with α = 0 a row is the last embedding of one random view. With α = 0.99 it is the mean of a
 # hundred, most of them by a network that has changed a lot since. Which loses more accuracy?
