@@ -78,6 +78,22 @@ def test_the_summary_has_t_intervals_in_the_order_of_the_methods() -> None:
     assert means.loc[later.UNTRAINED, "learns_from"] == "nothing"
 
 
+def test_gains_are_taken_seed_by_seed() -> None:
+    table = measured()
+    gains = later.gains(table)
+    assert set(gains.index) == set(later.METHODS) - {"decoupled/simclr", "byol/byol"}
+    assert gains["linear"].is_monotonic_decreasing
+    bounds = table["bound"]
+    apart = [bounds["vicreg/vicreg", seed] - bounds["decoupled/simclr", seed] for seed in range(4)]
+    low, high = stats.t.interval(0.95, 3, np.mean(apart), stats.sem(apart))
+    row = gains.loc["vicreg/vicreg"]
+    width = row["bound_half_width"]
+    assert (row["bound"] - width, row["bound"] + width) == pytest.approx((low, high))
+    without_a_seed = later.gains(table.drop(index=("decoupled/simclr", 3)))
+    assert without_a_seed.loc["vicreg/vicreg", "seeds"] == 3
+    assert without_a_seed.loc["vicreg/vicreg", "bound"] == pytest.approx(np.mean(apart[:3]))
+
+
 def test_the_pictures_show_every_trained_method_once_and_the_untrained_encoder_as_a_line() -> None:
     means = later.summary(measured())
     panels = figures.side_by_side(means).axes
