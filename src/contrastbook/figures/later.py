@@ -108,6 +108,7 @@ def side_by_side(means: pd.DataFrame) -> Figure:
             panel.errorbar(values, places[mine], xerr=widths, fmt=marker, color=COLOURS[colour], label=source)
         if later.UNTRAINED in means.index:
             panel.axvline(means.loc[later.UNTRAINED, measure], color=COLOURS["query"], linestyle=":")
+        panel.margins(x=0.1)
         panel.set_xlabel(words.replace(", ", ",\n").replace(" (", "\n("))
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(axis="y", color="#EEEEEE")
