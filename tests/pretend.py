@@ -39,6 +39,12 @@ READS = {"_local_scalar_dense", "equal", "_linalg_svd"}  # the host needs the re
 SIZES = {"nonzero", "masked_select", "bincount", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave"}
 """Operations whose result has a size that depends on values: the host waits to learn it."""
 
+OF_UINT16 = {
+    *COPIES, "alias", "clone", "detach", "expand", "new_empty", "permute", "select", "slice", "split", "transpose",
+    "unsqueeze", "view", "_unsafe_view",
+}  # fmt: skip
+"""Operations that a GPU has for uint16, as far as pictures need them."""
+
 
 class DeviceMixError(RuntimeError):
     """Something of one device was used on another."""
@@ -155,6 +161,7 @@ class Operations(TorchDispatchMode):
         elif takes_away:
             self.check_places(operation, name, tensors, args)
             self.check_wait(name, args, kwargs)
+            self.check_dtypes(name, tensors)
 
         gives_away = takes_away
         target = kwargs.get("device")
@@ -191,6 +198,11 @@ class Operations(TorchDispatchMode):
             return
         places = [(tuple(x.shape), x.device.type) for x in tensors]
         raise DeviceMixError(f"{name} of tensors on two devices, {places}, at {line_of_package()}")
+
+    def check_dtypes(self, name: str, tensors: list[Tensor]) -> None:
+        """Of uint16 a GPU has views and copies, and little else."""
+        if name not in OF_UINT16 and any(x.dtype == torch.uint16 for x in tensors):
+            raise NotImplementedError(f"{name} of uint16 at {line_of_package()}")
 
     def check_wait(self, name: str, args: Any, kwargs: Any) -> None:
         """Values that the host asks for, and sizes that depend on values."""

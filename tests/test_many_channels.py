@@ -1,7 +1,9 @@
 """Pictures of any number of channels, of 8 and 16 bits: what is done with each channel, and a run end to end."""
 
+import struct
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -9,8 +11,9 @@ from torch import Tensor
 from contrastlab import methods, tasks
 from contrastlab.data import ImageSet
 from contrastlab.pictures.augmentations import Augmentation, augmentation
-from contrastlab.pictures.items import Splits
-from contrastlab.support.errors import ArgumentError, NotApplicableError
+from contrastlab.pictures.items import Splits, rows_at
+from contrastlab.pictures.sets import decode
+from contrastlab.support.errors import ArgumentError, CorruptFileError, NotApplicableError
 from contrastlab.tasks import Setting
 from contrastlab.train import pretrain
 from contrastlab.views import Split
@@ -78,6 +81,44 @@ def test_colours_are_refused_where_there_are_none() -> None:
         Split("lab").channels(5)
     with pytest.raises(ArgumentError, match=r"accepted is uint8 or uint16 of shape \[N, C, H, W\] with C at least 1"):
         ImageSet("few", images(2, 3).int(), torch.zeros(2, dtype=torch.int64), ("a",))
+
+
+def tiff(pixels: np.ndarray) -> bytes:
+    """``[H, W, bands]`` of 8 or 16 bits as a TIFF without compression, every band a grey one."""
+    height, width, bands = pixels.shape
+    bits, strip = 8 * pixels.itemsize, pixels.astype(pixels.dtype.newbyteorder("<")).tobytes()
+    directory, entries = 8 + len(strip), 9
+    many = directory + 2 + 12 * entries + 4  # where the bits of each band are noted
+    tags = [
+        (256, 1, width), (257, 1, height), (258, bands, many), (259, 1, 1), (262, 1, 1), (273, 1, 8),
+        (277, 1, bands), (278, 1, height), (279, 1, len(strip)),
+    ]  # fmt: skip
+    lines = b"".join(struct.pack("<HHII", tag, 3 if tag == 258 else 4, count, value) for tag, count, value in tags)
+    start = b"II*\0" + struct.pack("<I", directory) + strip
+    return start + struct.pack("<H", entries) + lines + bytes(4) + struct.pack(f"<{bands}H", *[bits] * bands)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_a_tiff_of_many_bands_is_refused_with_the_way_to_read_it(kind: type, tmp_path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 200, (8, 9, 5)).astype(kind)
+    (tmp_path / "five.tif").write_bytes(tiff(pixels))
+    words = r"five.tif cannot be decoded: it is a TIFF of a kind .* many bands; .* read it by arrays:<path>$"
+    with pytest.raises(CorruptFileError, match=words):
+        decode(tmp_path / "five.tif")
+    with pytest.raises(CorruptFileError, match="^five bands cannot be decoded: it is a TIFF"):
+        decode(tiff(pixels), "five bands")
+    (tmp_path / "torn.png").write_bytes(b"torn")
+    with pytest.raises(CorruptFileError, match=r"torn.png cannot be decoded: cannot identify image file"):
+        decode(tmp_path / "torn.png")
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 2, 5, 5)])
+def test_rows_of_16_bits_are_selected(shape: tuple[int, ...]) -> None:
+    items = torch.randint(0, 2**16, (6, *shape), generator=generator(0)).to(torch.uint16)
+    chosen = torch.tensor([5, 0, 5])
+    found = rows_at(items, chosen)
+    assert found.dtype == torch.uint16
+    assert torch.equal(found.int(), items.int()[chosen])
 
 
 def test_six_channels_of_16_bits_are_trained_and_scored(tiny) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import methods, negatives, tasks
-from contrastlab.data import Splits
+from contrastlab.data import ImageSet, Splits
 from contrastlab.pictures import loading
 from contrastlab.pictures.augmentations import augmentation
 from contrastlab.pictures.definitions import Layers, Linear, Neighbours, Transfer
@@ -145,6 +145,20 @@ def test_a_streamed_set_is_that_of_a_cpu(runs, pictures, tiny, shrink) -> None:
     assert_alike(there, here)
 
 
+def of_16_bits(part: ImageSet) -> ImageSet:
+    """Four channels of 16 bits in place of three of 8."""
+    wider = torch.cat([part.items, part.items[:, :1].flip(-1)], 1).int() * 257
+    return ImageSet(part.name, wider.to(torch.uint16), part.labels, part.classes)
+
+
+def test_pictures_of_16_bits_are_trained_and_watched_as_on_a_cpu(runs, pictures, tiny) -> None:
+    recipe, settings = methods.get("decoupled/simclr"), tiny.override(knn_every=1, augmentation="linear")
+    sets = of_16_bits(pictures(32)), of_16_bits(pictures(16, seed=1))
+    here = runs.train(recipe, settings, *sets, away=False)
+    there = runs.train(recipe, settings, *sets, away=True)
+    assert_alike(there, here)
+
+
 @pytest.mark.parametrize("name", ["vince/la_nce", "ring/mocoring"])
 def test_a_run_resumed_on_a_device_ends_as_one_never_stopped(name, runs, pictures, tiny, shrink, tmp_path) -> None:
     recipe = shrink(methods.get(name))
@@ -256,6 +270,8 @@ def test_what_a_gpu_refuses_is_refused(device) -> None:
             mixed()
     with pytest.raises((TypeError, RuntimeError)):
         away.numpy()
+    with pytest.raises(NotImplementedError, match="index_select of uint16"):
+        away.to(torch.uint16).index_select(0, torch.zeros(1, dtype=torch.int64, device=ELSEWHERE))
 
 
 def test_waits_are_counted_by_their_line_and_refused_where_there_must_be_none(device) -> None:

@@ -109,7 +109,7 @@ class ItemSet:
                 return None
             if isinstance(column, tuple):
                 return tuple(column[k] for k in indices.tolist())
-            return column.index_select(0, indices.to(column.device))
+            return rows_at(column, indices.to(column.device))
 
         return self._changed(select)
 
@@ -135,6 +135,13 @@ class ItemSet:
         if not self.resident:
             return self
         return self._changed(lambda column: column.to(device))
+
+
+def rows_at(items: Tensor, indices: Tensor) -> Tensor:
+    """``items.index_select(0, indices)``, of uint16 as well, which PyTorch selects on no GPU."""
+    if items.dtype == torch.uint16:
+        return items.view(torch.int16).index_select(0, indices).view(torch.uint16)
+    return items.index_select(0, indices)
 
 
 def _little_endian_bytes(tensor: Tensor) -> memoryview:

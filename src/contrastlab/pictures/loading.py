@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
 from contrastlab.pictures.augmentations import sample_boxes
-from contrastlab.pictures.items import ItemSet
+from contrastlab.pictures.items import ItemSet, rows_at
 from contrastlab.support.errors import ContrastLabError, NotApplicableError
 from contrastlab.support.seeds import generator
 
@@ -129,7 +129,7 @@ def batches(
         pixels: Tensor = source.items  # type: ignore[attr-defined]
         epochs_there = (epoch.to(pixels.device) for epoch in epochs)
         for _, indices in cut(epochs_there):
-            images = pixels.index_select(0, indices)
+            images = rows_at(pixels, indices)
             yield indices.to(device), images.to(device, non_blocking=True)
         return
     if workers is None:

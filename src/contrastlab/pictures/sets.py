@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from PIL import Image, features
+from PIL import Image, UnidentifiedImageError, features
 from torch import Tensor
 
 from contrastlab.pictures import limits
@@ -35,6 +35,12 @@ if AVIF:
 """Of Pillow, decided by a file's content: an EPS file called ``.jpg`` would be handed to another program."""
 
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error)  # of Pillow's readers
+
+
+_OF_MANY_BANDS = (
+    "it is a TIFF of a kind that Pillow does not know, such as one of many bands; write the pixels of all pictures into"
+    " one array of NumPy [N, C, H, W], and read it by arrays:<path>"
+)
 
 
 @contextmanager
@@ -63,7 +69,16 @@ def opened(source: Path | bytes | Image.Image, where: str = "") -> Iterator[Imag
     except Image.DecompressionBombError as error:
         raise TooLargeError(f"{where}: {error} Accepted are at most {limits.MAX_PIXELS} pixels") from error
     except _UNREADABLE as error:
-        raise CorruptFileError(f"{where} cannot be decoded: {error}") from error
+        reason = _OF_MANY_BANDS if isinstance(error, UnidentifiedImageError) and _is_tiff(source) else error
+        raise CorruptFileError(f"{where} cannot be decoded: {reason}") from error
+
+
+def _is_tiff(source: Path | bytes | Image.Image) -> bool:
+    """Whether a file, or its content, begins as TIFF does."""
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            source = file.read(4)
+    return isinstance(source, bytes) and source[:4] in (b"II*\0", b"MM\0*")
 
 
 def _name_of(source: Path | bytes | Image.Image) -> str:
