@@ -343,17 +343,17 @@ def test_parquet_of_fine_labels_several_shards_and_subfolders(tmp_path: Path) ->
 def test_parquet_is_decoded_once_until_the_file_changes(tmp_path: Path) -> None:
     path = tmp_path / "train.parquet"
     write_parquet(path, [encoded(picture(value=k)) for k in range(4)], [0, 0, 1, 1])
-    first, _ = parquet.read_parquet([path])
-    assert parquet.read_parquet([path])[0].images is first.images
+    first = parquet.read_parquet([path]).images
+    assert parquet.read_parquet([path]).images.images is first.images
     write_parquet(path, [encoded(picture(value=k + 9)) for k in range(4)], [0, 0, 1, 1])
     os.utime(path, ns=(1, 1))
-    assert parquet.read_parquet([path])[0].images[0, 0, 0, 0] == 9
+    assert parquet.read_parquet([path]).images.images[0, 0, 0, 0] == 9
 
 
 def test_parquet_of_mixed_sizes_is_squared_and_jpeg_of_a_lossless_set_noted(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_parquet(path, [encoded(picture((20, 16))), encoded(picture((14, 30))), encoded(picture((14, 14), mode="L"))])
-    table, _ = parquet.read_parquet([path])
+    table = parquet.read_parquet([path]).images
     assert table.images.shape == (3, 3, 14, 14)
     assert table.labels.tolist() == [-1, -1, -1]
     contents = [encoded(picture(value=k), "JPEG") for k in range(2)]

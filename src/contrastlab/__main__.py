@@ -358,14 +358,23 @@ def _show(args: argparse.Namespace) -> None:
 
     plan = papers.plan(*papers.parse_target(args.table))
     if args.set:
-        plan = plan.with_settings(own_settings(papers.choose_profile(args.profile or "auto", plan.profiles), args.set))
+        base = papers.choose_profile(args.profile or "auto", plan.profiles)
+        plan = plan.with_settings(own_settings(base, args.set))
         args.profile = OWN
     if args.profile is not None:
         papers.choose_profile(args.profile, plan.profiles)
     stored = results.find(terminal.folders("results", args.results), dataset=args.dataset, profile=args.profile)
     dataset, profile = _best(args, report.evidence(plan, stored))
     columns = plan.select(dataset, args.columns)
-    reports = report.Reports(tuple(report.table(plan, stored, dataset, profile, column=name) for name in columns))
+    reports = [report.table(plan, stored, dataset, profile, column=name) for name in columns]
+    _print_reports(args, report.Reports(tuple(reports)))
+    is_text = (args.form or args.format) == "text"
+    for line in _unregistered(stored, dataset, profile):
+        print(escape.line(line), file=sys.stdout if is_text else sys.stderr)
+
+
+def _print_reports(args: argparse.Namespace, reports: Any) -> None:
+    """Print reports in the form that was asked for."""
     if args.form == "csv":
         print(reports.frame.to_csv(index=False))
     elif args.form == "json":
@@ -379,9 +388,6 @@ def _show(args: argparse.Namespace) -> None:
         training = reports.training(terminal.width()).strip()
         if training:
             print(training)
-    is_text = (args.form or args.format) == "text"
-    for line in _unregistered(stored, dataset, profile):
-        print(escape.line(line), file=sys.stdout if is_text else sys.stderr)
 
 
 def _best(args: argparse.Namespace, evidence: Sequence[Any]) -> tuple[str, str]:
@@ -435,31 +441,38 @@ def _replay(args: argparse.Namespace) -> None:
     from contrastlab.tables import results
 
     plan = papers.plan(*papers.parse_target(args.table))
-    seeds = papers.parse_seeds(args.seeds) if args.seeds else None
     folders = terminal.folders("results", args.results)
     stored = results.find(folders, table=plan.name, dataset=args.dataset, profile=args.profile)
-    asked = [result for result in stored if seeds is None or result.seed in seeds]
+    if args.seeds:
+        seeds = papers.parse_seeds(args.seeds)
+        stored = [result for result in stored if result.seed in seeds]
     from contrastlab import tables
 
-    records = []
-    for replay in tables.replay(asked, minutes=args.limit_minutes, data_root=args.data_root):
-        before, metric = replay.stored, replay.metric
-        records.append(
-            {
-                "row": before.method,
-                "data": f"{before.dataset} to {before.on}" if before.on else before.dataset,
-                "profile": before.profile,
-                "seed": before.seed,
-                "metric": metric,
-                "stored": round(before.metrics[metric], 2),
-                "replayed": round(replay.again.metrics[metric], 2),
-                "difference": round(replay.difference, 2) + 0.0,
-                "tolerance": round(replay.tolerance, 2),
-                "holds": "yes" if replay.holds else "no",
-                "differs": "; ".join(replay.differs) or "nothing",
-            }
-        )
+    replays = tables.replay(stored, minutes=args.limit_minutes, data_root=args.data_root)
+    records = [_replay_record(replay) for replay in replays]
     terminal.show(args, records, records)
+
+
+def _replay_record(replay: Any) -> dict[str, Any]:
+    """A replayed cell beside the stored one, as it is listed."""
+    before = replay.stored
+    metric = replay.metric
+    data = before.dataset
+    if before.on:
+        data = f"{before.dataset} to {before.on}"
+    return {
+        "row": before.method,
+        "data": data,
+        "profile": before.profile,
+        "seed": before.seed,
+        "metric": metric,
+        "stored": round(before.metrics[metric], 2),
+        "replayed": round(replay.again.metrics[metric], 2),
+        "difference": round(replay.difference, 2) + 0.0,
+        "tolerance": round(replay.tolerance, 2),
+        "holds": "yes" if replay.holds else "no",
+        "differs": "; ".join(replay.differs) or "nothing",
+    }
 
 
 # run ------------------------------------------------------------------------------------------------------------------

@@ -61,7 +61,11 @@ KAPPA = 2876934.2 / 1281167
 
 def check_logits(own: Tensor, most: int = 1, **others: Tensor | None) -> None:
     """Reject ``own`` of more than ``most`` dimensions, and others that are not one row for each of its queries."""
-    check_scores(own=own, **{name: given for name, given in others.items() if name == "negatives" or given is not None})
+    logits_to_check = {"own": own}
+    for name, logits in others.items():
+        if name == "negatives" or logits is not None:  # negatives are never left out
+            logits_to_check[name] = logits  # type: ignore[assignment]
+    check_scores(**logits_to_check)
     # a [B, 1] or [1, K] would broadcast to a loss of other pairs
     if not 1 <= own.dim() <= most or not own.numel():
         accepted = "[B] or [B, M], positive logits" if most == 2 else "[B], a positive logit"
@@ -123,8 +127,10 @@ def row_logsumexp(logits: Tensor) -> Tensor:
 
 
 def _with_own(own: Tensor, others: Tensor) -> Tensor:
-    # concatenating would copy all of `others`
-    return torch.logaddexp(own, row_logsumexp(others)) if others.shape[1] else own
+    """``logsumexp`` over an own logit ``[B]`` and others ``[B, K]``, which a concatenation would copy."""
+    if not others.shape[1]:
+        return own
+    return torch.logaddexp(own, row_logsumexp(others))
 
 
 def info_nce(
@@ -144,7 +150,9 @@ def info_nce(
     check_logits(own, negatives=negatives, neighbours=neighbours)
     if not positive_in_denominator and negatives.shape[1] == 0:
         raise reject("negatives", tuple(negatives.shape), "at least one column when the positive is left out")
-    numerator = own if neighbours is None else _with_own(own, neighbours)
+    numerator = own
+    if neighbours is not None:
+        numerator = _with_own(own, neighbours)
     if positive_in_denominator:
         return _with_own(own, negatives) - numerator
     denominator = row_logsumexp(negatives)
@@ -168,7 +176,10 @@ def multi_key_info_nce(own: Tensor, negatives: Tensor, lift: Tensor | None = Non
     rest = row_logsumexp(negatives)
     if own.dim() == 2:
         return (torch.logaddexp(own, rest[:, None]) - own).mean(1)
-    return torch.logaddexp(own if lift is None else own + lift, rest) - own
+    own_in_denominator = own
+    if lift is not None:
+        own_in_denominator = own + lift
+    return torch.logaddexp(own_in_denominator, rest) - own
 
 
 def f_micl(
@@ -183,13 +194,17 @@ def f_micl(
     check_logits(own, 2, negatives=negatives)
     if present.shape != negatives.shape:
         raise reject("present", tuple(present.shape), f"the shape of negatives, {list(negatives.shape)}")
-    first, second = own, torch.where(present, negatives, 0.0)
+    negatives = torch.where(present, negatives, 0.0)
     if similarity == "log u":
-        first, second = divergence.derivative(first), divergence.composition(second)
+        of_positives = divergence.derivative(own)
+        of_negatives = divergence.composition(negatives)
     else:
-        second = divergence.conjugate(second)
-    positives = first.mean(1) if first.dim() == 2 else first
-    return weight * torch.where(present, second, 0.0).sum(1) / present.sum(1).clamp(min=1) - positives
+        of_positives = own
+        of_negatives = divergence.conjugate(negatives)
+    if of_positives.dim() == 2:
+        of_positives = of_positives.mean(1)
+    sums = torch.where(present, of_negatives, 0.0).sum(1)
+    return weight * sums / present.sum(1).clamp(min=1) - of_positives
 
 
 def binary_nce(own: Tensor, negatives: Tensor, offset: float | Tensor) -> Tensor:
@@ -255,7 +270,9 @@ class Scores:
     @property
     def size(self) -> int:
         """K, the negatives of one query."""
-        return self.negatives.shape[1] if self.count is None else self.count
+        if self.count is not None:
+            return self.count
+        return self.negatives.shape[1]
 
     def zero_without_negatives(self, losses: Tensor) -> Tensor:
         """Losses ``[B]``, 0 for a query without negatives; NaN where the positive logit ``[B]`` is not finite."""
@@ -387,7 +404,9 @@ class InfoNCE(Objective):
 
     def bound(self, loss: float, terms: int) -> float | None:
         """``log(terms) − loss`` with the positive in the denominator; ``None`` where it bounds nothing."""
-        return math.log(terms) - loss if self.positive_in_denominator else None
+        if not self.positive_in_denominator:
+            return None
+        return math.log(terms) - loss
 
     @property
     def latex(self) -> str:
@@ -790,35 +809,38 @@ def from_queue(
     check_integer("total", total)
     check(is_integer(step, 0) and step < total, "step", step, f"an integer from 0 to {total - 1}, below total")
     with without_autocast(queries.device):
-        q = _unit(queries) / temperature
-        keys = queue.detach().to(q.dtype)
-        dense = 4 * len(q) * len(keys) <= DENSE_BYTES
-        own = (q * _unit(positives)).sum(1)
-        pool = Stored(q, keys, dense=dense, positive=own.detach())
-        chosen = checked(part, part.select(pool, draws, step, total), pool.shape)
-        check(chosen.count(len(keys)), "negatives", part, "a choice of at least one key of the queue")
-        scores = Scores(own, pool.read(chosen), count=chosen.count(len(keys)), highest=1 / temperature)
-        return objective.reduce(objective(scores, Context(step, total, module=module)))
+        scaled_queries = _unit(queries) / temperature
+        keys = queue.detach().to(scaled_queries.dtype)
+        dense = 4 * len(queries) * len(keys) <= DENSE_BYTES
+        own = (scaled_queries * _unit(positives)).sum(1)
+        pool = Stored(scaled_queries, keys, dense=dense, positive=own.detach())
+        selection = checked(part, part.select(pool, draws, step, total), pool.shape)
+        count = selection.count(len(keys))
+        check(count, "negatives", part, "a choice of at least one key of the queue")
+        scores = Scores(own, pool.read(selection), count=count, highest=1 / temperature)
+        losses = objective(scores, Context(step, total, module=module))
+        return objective.reduce(losses)
 
 
 def _check_queue(queries: Tensor, positives: Tensor, queue: Tensor) -> None:
+    """Refuse what are no embeddings ``[B, D]``, ``[B, D]`` and keys ``[N, D]`` of unit length on one device."""
     check_floating(queries=queries, positives=positives, queue=queue)
     shapes = [tuple(queries.shape), tuple(positives.shape), tuple(queue.shape)]
-    same_items = queries.dim() == 2 and shapes[0] == shapes[1] and queries.numel() > 0
-    fits = same_items and queue.dim() == 2 and queue.shape[1] == queries.shape[1] and len(queue) > 0
+    are_pairs = queries.dim() == 2 and queries.shape == positives.shape and queries.numel() > 0
+    fits = are_pairs and queue.dim() == 2 and queue.shape[1] == queries.shape[1] and len(queue) > 0
     check(fits, "queries, positives and queue", shapes, "tensors of shape [B, D], [B, D] and [N, D]")
     check_same("device", queries=queries, positives=positives, queue=queue)
     check_unit("queue", queue)
 
 
-def _checked_generator(given: object, device: torch.device) -> torch.Generator:
-    """The generator that is given, or one on the device, seeded by PyTorch's own on the CPU."""
-    if given is None:
+def _checked_generator(generator: object, device: torch.device) -> torch.Generator:
+    """The generator that a user gives, or one on the device, seeded by PyTorch's own on the CPU."""
+    if generator is None:
         seed = int(torch.randint(2**62, ()))
         return torch.Generator(device).manual_seed(seed)
-    if not isinstance(given, torch.Generator):
-        raise reject("generator", given, "None, or a torch.Generator")
-    return given
+    if not isinstance(generator, torch.Generator):
+        raise reject("generator", generator, "None, or a torch.Generator")
+    return generator
 
 
 def _check_module(module: object, objective: Objective, embeddings: Tensor) -> None:
@@ -832,22 +854,25 @@ def _check_module(module: object, objective: Objective, embeddings: Tensor) -> N
         check_same("device", module=parameter, embeddings=embeddings)
 
 
-def _checked_negatives(given: object) -> Negatives:
-    part = Every() if given is None else given
-    if not isinstance(part, Negatives):
-        shown = describe(part) if isinstance(part, type) else part
-        raise reject("negatives", shown, "None, or an object such as negatives.Ring(1, 10)")
-    return part
+def _checked_negatives(negatives: object) -> Negatives:
+    """The choice that a user gives, or all keys."""
+    if negatives is None:
+        return Every()
+    if not isinstance(negatives, Negatives):
+        value = describe(negatives) if isinstance(negatives, type) else negatives
+        raise reject("negatives", value, "None, or an object such as negatives.Ring(1, 10)")
+    return negatives
 
 
-def _checked_temperature(given: Any) -> float | Tensor:
+def _checked_temperature(temperature: Any) -> float | Tensor:
     """A number of any kind as Python's; a tensor has to be one number."""
-    if isinstance(given, Tensor):
+    if isinstance(temperature, Tensor):
+        is_one_number = is_floating(temperature) and temperature.dim() == 0
         accepted = "a positive number, or a floating-point tensor without dimensions"
-        check(is_floating(given) and given.dim() == 0, "temperature", describe(given), accepted)
-        return given
-    is_real = isinstance(given, numbers.Real) and not isinstance(given, bool)
-    number: float = float(given) if is_real else given  # what is no number is refused by the objective
+        check(is_one_number, "temperature", describe(temperature), accepted)
+        return temperature
+    is_real = isinstance(temperature, numbers.Real) and not isinstance(temperature, bool)
+    number: float = float(temperature) if is_real else temperature  # what is no number is refused by the objective
     return number
 
 
@@ -859,40 +884,46 @@ def _check_gather(gather: bool, spared: Tensor | None) -> None:
         check(spared is None, "gather", True, "False with spared, which knows the pairs of one process")
 
 
-def _checked_objective(given: object, temperature: float | Tensor) -> Objective:
-    objective = InfoNCE() if given is None else given
+def _checked_objective(objective: object, temperature: float | Tensor) -> Objective:
+    """The objective that a user gives, or InfoNCE; refused where it cannot be at this temperature."""
+    if objective is None:
+        objective = InfoNCE()
     if not isinstance(objective, Objective):
-        shown = describe(objective) if isinstance(objective, type) else objective
-        raise reject("objective", shown, "None, or an object such as objectives.InfoNCE()")
+        value = describe(objective) if isinstance(objective, type) else objective
+        raise reject("objective", value, "None, or an object such as objectives.InfoNCE()")
     if not isinstance(temperature, Tensor):
         objective.check(temperature)
     elif not torch.compiler.is_compiling():  # the value is no part of a graph
         try:
-            value = float(temperature.detach())
+            number = float(temperature.detach())
         except RuntimeError as error:
             raise NotApplicableError("temperature has no value: accepted is a tensor off meta and vmap") from error
-        objective.check(value)
+        objective.check(number)
     return objective
 
 
-def _check_integers(argument: str, given: object, views: Tensor, meaning: str) -> None:
+def _check_integers(argument: str, value: object, views: Tensor, meaning: str) -> None:
+    """Refuse what are no integers, one for each item, on the device of the views."""
     accepted = f"None, or integers of shape [{len(views)}], {meaning}"
-    if not is_whole(given):
-        raise reject(argument, describe(given), accepted)
-    assert isinstance(given, Tensor)
-    if given.shape != views.shape[:1]:
-        raise reject(argument, tuple(given.shape), accepted)
-    check_same("device", **{argument: given, "views": views})
+    if not is_whole(value):
+        raise reject(argument, describe(value), accepted)
+    assert isinstance(value, Tensor)
+    if value.shape != views.shape[:1]:
+        raise reject(argument, tuple(value.shape), accepted)
+    check_same("device", **{argument: value, "views": views})
 
 
 def _check_labels(labels: Tensor, views: Tensor, objective: Objective) -> None:
+    """Refuse labels that are no classes of the items, and an objective that has no use of further positives."""
     _check_integers("labels", labels, views, "the class of each item")
     if torch.compiler.is_compiling():  # the words of a refusal are no part of a graph
         return
-    given = Choices()
-    given.positives, given.keys, given.views = SameLabel(), None, None
-    for need in objective.needs(given):
-        if need.offer not in given.positives.offers:
+    choices_with_labels = Choices()
+    choices_with_labels.positives = SameLabel()
+    choices_with_labels.keys = None
+    choices_with_labels.views = None
+    for need in objective.needs(choices_with_labels):
+        if need.offer not in choices_with_labels.positives.offers:
             raise reject("labels", describe(labels), f"None here: {need.reason}")
 
 
@@ -912,7 +943,10 @@ def _unit(rows: Tensor) -> Tensor:
 
 
 def _full(rows: Tensor) -> Tensor:
-    return rows if rows.dtype == torch.float64 else rows.float()
+    """Rows in float64 as they come, or else in float32."""
+    if rows.dtype == torch.float64:
+        return rows
+    return rows.float()
 
 
 def _pairs_of_views(z1: Tensor, z2: Tensor) -> Scores:

@@ -60,7 +60,8 @@ def fit(
 
     ``losses`` takes item numbers ``[B]``, items and a generator for their augmentation, and gives a scalar for each of
     ``fits``, which it may fill when it sees the first batch. Incomplete batches are left out. ``crops`` has the
-    augmentation, and the views of an item, of a set whose workers cut the views themselves.
+    augmentation, and the views of an item, of a set whose workers cut the views themselves. What is logged, and has to
+    be finite, is the loss of the last batch of each epoch.
     """
     if not len(chosen):
         raise NotApplicableError(f"{name}: the training set is empty")
@@ -72,17 +73,17 @@ def fit(
         crop = None
         if crops is not None:
             crop = Crops(*crops, setting.seed, before=epoch * len(chosen))
-        values: dict[str, Tensor] = {}
+        loss_of_fit: dict[str, Tensor] = {}
         for index, items in batches(setting.data.train, shuffled, size, setting.device, drop_last=True, crop=crop):
-            values = losses(index, items, draws)
-            for key, value in values.items():
-                descend(fits[key].optimiser, value)
+            loss_of_fit = losses(index, items, draws)
+            for key, loss in loss_of_fit.items():
+                descend(fits[key].optimiser, loss)
         for fitting in fits.values():
             fitting.schedule.step()
-        mean = _mean(values)
-        if not math.isfinite(mean):
-            raise NonFiniteLossError(f"{name}: the loss is {mean} in epoch {epoch + 1}; are the features finite?")
-        setting.log(f"{name}, epoch {epoch + 1}/{how.epochs}, loss {mean:.3f}")
+        last_loss = _mean(loss_of_fit)
+        if not math.isfinite(last_loss):
+            raise NonFiniteLossError(f"{name}: the loss is {last_loss} in epoch {epoch + 1}; are the features finite?")
+        setting.log(f"{name}, epoch {epoch + 1}/{how.epochs}, loss {last_loss:.3f}")
 
 
 def _mean(losses: dict[str, Tensor]) -> float:

@@ -258,22 +258,26 @@ def hold_out(
     """
     if groups is not None:
         labelled_groups, group_of_item = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
-        held_groups = hold_out(labelled_groups[0], name=name, classes=classes, item="track")
-        return held_groups[group_of_item]
+        is_held_out_group = hold_out(labelled_groups[0], name=name, classes=classes, item="track")
+        return is_held_out_group[group_of_item]
     generator = torch.Generator().manual_seed(0)
     is_held_out = torch.zeros(len(labels), dtype=torch.bool)
     for label in labels[labels >= 0].unique().tolist():
         rows = (labels == label).nonzero().flatten()
         if len(rows) < 2:
-            label_name = classes[label] if classes else label
-            lone_class = f"class {label_name!r} has one {item}"
-            if name:
-                lone_class = f"{name}: {lone_class}"
-            raise NotApplicableError(f"{lone_class}: a split into train and test needs at least two of each class")
+            raise _lone_item(name, classes[label] if classes else label, item)
         shuffled = rows[torch.randperm(len(rows), generator=generator)]
         fifth = max(round(0.2 * len(rows)), 1)
         is_held_out[shuffled[: min(fifth, len(rows) - 1)]] = True
     return is_held_out
+
+
+def _lone_item(name: str, label: str | int, item: str) -> NotApplicableError:
+    """The error of a class that cannot be split."""
+    problem = f"class {label!r} has one {item}"
+    if name:
+        problem = f"{name}: {problem}"
+    return NotApplicableError(f"{problem}: a split into train and test needs at least two of each class")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -452,17 +456,19 @@ def _with_doubles_counted(splits: Splits) -> Splits:
     if len(splits.pretrain) + len(splits.test) > _MOST_COMPARED:
         return splits
     trained_on = set(_identities(splits.pretrain))
-    doubles = sum(each in trained_on for each in _identities(splits.test))
+    doubles = sum(identity in trained_on for identity in _identities(splits.test))
     if not doubles:
         return splits
-    return replace(splits, note=f"{splits.note}; {doubles} of {len(splits.test)} test items are also in training")
+    note = f"{splits.note}; {doubles} of {len(splits.test)} test items are also in training"
+    return replace(splits, note=note)
 
 
 def _identities(part: Any) -> Iterator[object]:
+    """What is equal for equal items: the place of a file, the content of an item in memory."""
     if isinstance(part, Files):
         for index in range(len(part)):
-            found = part.path(index).stat()
-            yield found.st_dev, found.st_ino
+            status = part.path(index).stat()
+            yield status.st_dev, status.st_ino
     else:
         for item in part.items:
             yield hash(item.numpy().tobytes())

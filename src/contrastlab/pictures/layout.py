@@ -61,11 +61,12 @@ def listed(folder: Path, suffixes: Collection[str], only: Iterable[str] | None =
     labels: list[int] = []
     classes: list[str] = []
     for subfolder in subfolders:
-        inside = limits.files_below(folder / subfolder, suffixes)
-        if inside:
-            files += inside
-            labels += [len(classes)] * len(inside)
-            classes.append(subfolder)
+        files_of_class = limits.files_below(folder / subfolder, suffixes)
+        if not files_of_class:
+            continue
+        files += files_of_class
+        labels += [len(classes)] * len(files_of_class)
+        classes.append(subfolder)
     files += loose
     labels += [-1] * len(loose)
     paths = tuple(file.relative_to(folder).as_posix() for file in files)
@@ -95,26 +96,45 @@ def read(
     read, an empty text for those that can; the former are skipped, and the note counts them.
     """
     places = _find_parts(name, folder, suffixes)
-    train = listed(places["train"], suffixes)
-    candidates = [listed(places[part], suffixes) for part in ("test", "val") if part in places]
+    folders = [places[part] for part in ("train", "test", "val") if part in places]
+    listings = []
     skipped: list[Path] = []
-    if reasons is not None:
-        train, *candidates = (_readable(part, reasons, skipped) for part in (train, *candidates))
-    for part in (train, *candidates):
-        if not part.paths:
-            kinds = " ".join(sorted(suffixes))
-            what = f"no {item} that can be read" if skipped else f"no {item}"
-            raise MissingDataError(f"{name}: {what} under {part.folder} (looked for {kinds}).")
+    for place in folders:
+        listing = listed(place, suffixes)
+        if reasons is not None:
+            listing, unreadable = _split_readable(listing, reasons)
+            skipped += unreadable
+        listings.append(listing)
+    for listing in listings:
+        _check_not_empty(name, listing, suffixes, item, only_readable=bool(skipped))
+    train, *candidates = listings
     test = next((part for part in candidates if part.labelled), None)
     left_out = [part for part in candidates if part is not test]
     if places["train"] != folder:
         left_out += _beside(folder, places, suffixes)
     note = _note(folder, train, left_out, suffixes, item)
-    if skipped:
-        shown = ", ".join(path.relative_to(folder).as_posix() for path in skipped[:_SHOWN])
-        others = " and others" if len(skipped) > _SHOWN else ""
-        note = join_notes(note, f"{len(skipped)} unreadable {item} files skipped: {shown}{others}")
-    return Layout(train, test, note)
+    return Layout(train, test, join_notes(note, _note_of_skipped(folder, skipped, item)))
+
+
+def _check_not_empty(name: str, listing: Listing, suffixes: Collection[str], item: str, *, only_readable: bool) -> None:
+    """Refuse a part without files."""
+    if listing.paths:
+        return
+    kinds = " ".join(sorted(suffixes))
+    nothing = f"no {item}"
+    if only_readable:
+        nothing = f"no {item} that can be read"
+    raise MissingDataError(f"{name}: {nothing} under {listing.folder} (looked for {kinds}).")
+
+
+def _note_of_skipped(folder: Path, skipped: Sequence[Path], item: str) -> str:
+    """How many files were skipped, and the names of the first ones."""
+    if not skipped:
+        return ""
+    names = ", ".join(path.relative_to(folder).as_posix() for path in skipped[:_SHOWN])
+    if len(skipped) > _SHOWN:
+        names += " and others"
+    return f"{len(skipped)} unreadable {item} files skipped: {names}"
 
 
 def join_notes(*remarks: str) -> str:
@@ -122,30 +142,40 @@ def join_notes(*remarks: str) -> str:
     return "; ".join(remark for remark in remarks if remark)
 
 
-def _readable(part: Listing, reasons: Callable[[Sequence[Path]], list[str]], skipped: list[Path]) -> Listing:
-    """The files of a part that can be read; the others are added to ``skipped``. A class without files is none."""
+def _split_readable(part: Listing, reasons: Callable[[Sequence[Path]], list[str]]) -> tuple[Listing, list[Path]]:
+    """The files of a part that can be read, and the others. A class all of whose files cannot be read is left out."""
     files = [part.folder / path for path in part.paths]
-    paths, labels = [], []
+    paths: list[str] = []
+    old_labels: list[int] = []
+    unreadable: list[Path] = []
     for file, path, label, reason in zip(files, part.paths, part.labels, reasons(files), strict=True):
         if reason:
-            skipped.append(file)
+            unreadable.append(file)
         else:
             paths.append(path)
-            labels.append(label)
-    kept = sorted({label for label in labels if label >= 0})
-    number_of = {-1: -1, **{label: number for number, label in enumerate(kept)}}
-    classes = tuple(part.classes[label] for label in kept)
-    return Listing(part.folder, tuple(paths), tuple(number_of[label] for label in labels), classes)
+            old_labels.append(label)
+    classes_left = sorted({label for label in old_labels if label >= 0})
+    new_labels = {-1: -1}
+    for number, label in enumerate(classes_left):
+        new_labels[label] = number
+    labels = tuple(new_labels[label] for label in old_labels)
+    classes = tuple(part.classes[label] for label in classes_left)
+    return Listing(part.folder, tuple(paths), labels, classes), unreadable
 
 
 def _beside(folder: Path, places: Mapping[str, Path], suffixes: Collection[str]) -> list[Listing]:
     """Subfolders with files that are no part of the set, where others are."""
-    taken = set(places.values()) | {parent for place in places.values() for parent in place.parents}
+    used = set(places.values())
+    for place in places.values():
+        used.update(place.parents)
     listings = []
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.name.startswith(".") and path not in taken:
-            listings.append(listed(path, suffixes))
-    return [listing for listing in listings if listing.paths]
+        if not path.is_dir() or path.name.startswith(".") or path in used:
+            continue
+        listing = listed(path, suffixes)
+        if listing.paths:
+            listings.append(listing)
+    return listings
 
 
 def part_of(name: str, *, word: bool = False) -> str:

@@ -40,13 +40,26 @@ def columns(path: Path, *names: str) -> list[list[Any]]:
     return [values[name] for name in names]
 
 
-def read_parquet(paths: Iterable[Path], skip_unreadable: bool = False) -> tuple[ImageSet, str]:
-    """The images of parquet files, in order, decoded, and how they are stored, such as ``JPEG``.
+class Decoded(NamedTuple):
+    """The images of parquet files."""
+
+    images: ImageSet
+    form: str  #: how they are stored, such as ``JPEG``
+    skipped: int  #: rows that could not be decoded
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"{self.form}; {self.skipped} unreadable images skipped"
+        return self.form
+
+
+def read_parquet(paths: Iterable[Path], skip_unreadable: bool = False) -> Decoded:
+    """The images of parquet files, in order, decoded.
 
     The files have a column of images (struct with ``bytes``) and, if there are labels, a column of integers or strings
     whose name is one of :data:`contrastlab.pictures.items.LABEL_COLUMNS`. Labels are −1 where missing or negative.
     Images of several sizes are resized to the shortest side among them (at most 256) and cropped to the middle square.
-    With ``skip_unreadable`` rows whose image is missing or cannot be decoded are left out and counted beside the form.
+    With ``skip_unreadable`` rows whose image is missing or cannot be decoded are left out.
     The last few results are kept in memory.
     """
     stamps = []
@@ -65,7 +78,7 @@ class _File(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _read_parquet(stamps: tuple[tuple[str, int, int], ...], skip_unreadable: bool) -> tuple[ImageSet, str]:
+def _read_parquet(stamps: tuple[tuple[str, int, int], ...], skip_unreadable: bool) -> Decoded:
     encoded: list[bytes] = []
     values: list[int | str | None] = []
     names: tuple[str, ...] | None = None
@@ -81,29 +94,35 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...], skip_unreadable: boo
         values += file.labels
         names = names or file.class_names
     where = ", ".join(path for path, _, _ in stamps)
-    kinds = {isinstance(value, str) for value in values if value is not None}
-    check(len(kinds) < 2, f"{where}: label", "numbers and texts", "one kind of label in all files")
-    labels, classes = _as_labels(values, names)
+    labels, classes = _as_labels(values, names, where)
     sources = [(content, f"{where}: image {number}") for number, content in enumerate(encoded)]
     images = ImageSet(where, stack(sources), labels, classes)
+    return Decoded(images, _form(encoded), skipped)
+
+
+def _form(encoded: Sequence[bytes]) -> str:
+    """How images are encoded, by the first of them."""
     if not encoded:
-        return images, "nothing"
+        return "nothing"
     with opened(encoded[0]) as first:
-        form = str(first.format)
-    return images, f"{form}; {skipped} unreadable images skipped" if skipped else form
+        return str(first.format)
 
 
 def _readable(file: _File) -> _File:
     """The rows of a file whose image can be decoded."""
-    reasons = threaded(_why_unreadable, file.images)
-    kept = [number for number, reason in enumerate(reasons) if not reason]
-    return file._replace(
-        images=[file.images[number] for number in kept], labels=[file.labels[number] for number in kept]
-    )
+    images = []
+    labels = []
+    for image, label, reason in zip(file.images, file.labels, threaded(_why_unreadable, file.images), strict=True):
+        if not reason:
+            images.append(image)
+            labels.append(label)
+    return file._replace(images=images, labels=labels)
 
 
 def _why_unreadable(content: bytes | None) -> str:
-    return "it has no image" if content is None else why_unreadable(content)
+    if content is None:
+        return "it has no image"
+    return why_unreadable(content)
 
 
 def check_tables(folder: Path) -> Iterator[tuple[str, str]]:
@@ -197,8 +216,13 @@ def _class_names(schema: Any, column: str | None) -> tuple[str, ...] | None:
     return None
 
 
-def _as_labels(values: list[Any], names: tuple[str, ...] | None) -> tuple[Tensor, tuple[str, ...]]:
-    if any(isinstance(value, str) for value in values):
+def _as_labels(
+    values: list[int | str | None], names: tuple[str, ...] | None, where: str
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels ``[N]`` from 0, −1 where there is none, and the names of the classes."""
+    kinds = {isinstance(value, str) for value in values if value is not None}
+    check(len(kinds) < 2, f"{where}: label", "numbers and texts", "one kind of label in all files")
+    if True in kinds:
         return _text_labels(values)
     numbers = []
     for value in values:
@@ -252,22 +276,24 @@ def load_parquet(name: str, location: str | Path, note: str = "", skip_unreadabl
     train_files = by_split.get("train") or by_split.get("")
     if not train_files:
         raise MissingDataError(f"{name}: no training file *train*.parquet under {path}; give the path of one file.")
-    train, encoding = read_parquet(train_files, skip_unreadable)
-    test, test_files = None, train_files
+    train = read_parquet(train_files, skip_unreadable)
+    storage = f"{path.name}: Hugging Face parquet, images stored as {train}"
+    test = None
+    test_files = None
     for split in ("test", "val"):  # published test parts are often unlabelled, their validation part is not
         if split not in by_split:
             continue
-        if test is None or int(test.labels.max()) < 0:
-            test_files = by_split[split]
-            part, encoding_of_test = read_parquet(test_files, skip_unreadable)
-            if "skipped" in encoding_of_test:
-                encoding += f"; {split} part: {encoding_of_test}"
-            test = aligned(part, train.classes, f"{name}: the {split} part")
-    storage = f"{path.name}: Hugging Face parquet, images stored as {encoding}"
+        if test is not None and int(test.labels.max()) >= 0:
+            continue
+        test_files = by_split[split]
+        decoded = read_parquet(test_files, skip_unreadable)
+        if decoded.skipped:
+            storage += f"; {split} part: {decoded}"
+        test = aligned(decoded.images, train.images.classes, f"{name}: the {split} part")
     if note:
         storage = f"{note}; {storage}"
     else:
         for files in by_split.values():
             if files not in (train_files, test_files):
                 storage += "".join(f"; {unread.name} left out" for unread in files)
-    return split_own(name, replace(train, name=f"{name}/train"), test, storage)
+    return split_own(name, replace(train.images, name=f"{name}/train"), test, storage)

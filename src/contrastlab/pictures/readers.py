@@ -259,14 +259,15 @@ def load_published(name: str, root: Path, download: bool) -> Splits:
         by_split = parquet_files(root / name)
     if "train" not in by_split or "test" not in by_split:
         return _load_torchvision(name, root, download)
-    train, encoding = read_parquet(by_split["train"])
-    test, _ = read_parquet(by_split["test"])
+    training_part = read_parquet(by_split["train"])
+    train = training_part.images
+    test = read_parquet(by_split["test"]).images
     if "unlabel" in by_split:
-        unlabelled_images, _ = read_parquet(by_split["unlabel"])
-        train = _with_unlabelled(train, unlabelled_images)
+        unlabelled = read_parquet(by_split["unlabel"]).images
+        train = _with_unlabelled(train, unlabelled)
     title = TORCHVISION[name][0]
     note = f"{title}, parquet"
-    if encoding == "JPEG":
+    if training_part.form == "JPEG":
         # the originals are stored without loss, so JPEG is a second, lossy coding that results must mention
         note = f"{note}, JPEG-compressed once more"
     return Splits.of(name, train, replace(test, classes=train.classes), note)
@@ -464,7 +465,7 @@ def traffic_signs(name: str, root: Path, note: str, *, by_track: bool) -> Splits
         tracks = torch.tensor([_track(path) for path in pool.paths])
         origin = "GTSRB, Final_Training"
     else:
-        images, _ = read_parquet([copy])
+        images = read_parquet([copy]).images
         (track_column,) = columns(copy, "track")
         tracks = torch.tensor(track_column)
         pool = replace(images, factors={"track": tracks})

@@ -23,14 +23,16 @@ def kmeans(keys: Tensor, clusters: int, runs: int = 1, *, iterations: int = 20, 
 
     Keys ``[N, d]`` give labels ``[N, runs]``, int64 on the same device; run r has the seed ``seed + r``.
     """
-    if host.holds(keys.device):  # a GPU's host would have to wait
+    on_host = host.holds(keys.device)
+    if on_host:  # a GPU's host would have to wait
         check_rows("keys", keys)
     check_integer("clusters", clusters)
     check_integer("runs", runs)
     if clusters > len(keys):
         raise reject("clusters", clusters, f"at most the number of keys, {len(keys)}")
-    run = _faiss if host.holds(keys.device) else _lloyd
-    return torch.stack([run(keys, clusters, iterations, seed + r) for r in range(runs)], 1)
+    cluster = _faiss if on_host else _lloyd
+    labels = [cluster(keys, clusters, iterations, seed + run) for run in range(runs)]
+    return torch.stack(labels, 1)
 
 
 def _faiss(keys: Tensor, clusters: int, iterations: int, seed: int) -> Tensor:
@@ -46,7 +48,8 @@ def _faiss(keys: Tensor, clusters: int, iterations: int, seed: int) -> Tensor:
         max_points_per_centroid=10**7,
     )
     model.train(data)
-    return torch.from_numpy(model.index.search(data, 1)[1][:, 0])
+    _, nearest_centroid = model.index.search(data, 1)
+    return torch.from_numpy(nearest_centroid[:, 0])
 
 
 def _lloyd(keys: Tensor, clusters: int, iterations: int, seed: int) -> Tensor:

@@ -27,17 +27,25 @@ def root() -> Path:
 @cache
 def code() -> str:
     """SHA-256 of the files of this package, and of those that add data sets to it: 64 hexadecimal digits."""
-    names = {point.module.partition(".")[0] for point in entry_points(group="contrastlab.data")}
-    specs = [find_spec(name) for name in sorted(names)]
-    roots = [_PACKAGE, *(Path(place) for spec in specs if spec for place in spec.submodule_search_locations or ())]
     digest = hashlib.sha256()
-    for place in roots:
-        for folder, inner, files in os.walk(place):
+    for root in [_PACKAGE, *_folders_of_data_packages()]:
+        for folder, inner, files in os.walk(root):
             inner[:] = sorted(set(inner) - {"__pycache__", "_shipped"})
             for name in sorted(files):
                 if name.endswith((".py", ".toml", ".csv")):
                     digest.update(f"{folder}/{name}\n".encode() + Path(folder, name).read_bytes())
     return digest.hexdigest()
+
+
+def _folders_of_data_packages() -> list[Path]:
+    """The folders of the packages that add data sets, sorted by the packages' names."""
+    names = {point.module.partition(".")[0] for point in entry_points(group="contrastlab.data")}
+    folders = []
+    for name in sorted(names):
+        spec = find_spec(name)
+        if spec is not None:
+            folders += [Path(place) for place in spec.submodule_search_locations or ()]
+    return folders
 
 
 class Cache:

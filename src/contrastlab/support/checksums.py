@@ -13,9 +13,9 @@ ALTERED = "its content was altered after it was written"
 
 def checksum(value: Mapping[str, Any]) -> str:
     """SHA-256 of a record's canonical JSON without its entry ``checksum``: 64 hexadecimal digits."""
-    # as read back, where every key is a text
-    plain = json.loads(json.dumps({name: item for name, item in value.items() if name != CHECKSUM}))
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    as_read_back = json.loads(json.dumps(_without_checksum(value)))  # where every key is a text
+    canonical = json.dumps(as_read_back, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def with_checksum(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,4 +27,8 @@ def verified(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A record as :func:`with_checksum` was given it; a ``ValueError`` tells one that does not have its checksum."""
     if CHECKSUM in raw and raw[CHECKSUM] != checksum(raw):
         raise ValueError(ALTERED)
-    return {name: item for name, item in raw.items() if name != CHECKSUM}
+    return _without_checksum(raw)
+
+
+def _without_checksum(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != CHECKSUM}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, metadata, version
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import contrastlab.support.lab  # noqa: F401
 
@@ -56,15 +57,19 @@ def unreadable(folder: Path | str) -> Iterator[str]:
     Read are pictures, sounds and the images of parquet files. A ``CorruptFileError`` at the end says how many cannot be
     read, if any, and a ``MissingDataError`` that there is none.
     """
-    count, refused = 0, 0
+    count = 0
+    refused = 0
     for name, reason in data.check_files(folder):
         count += 1
-        if reason:
-            refused += 1
-            yield escape.line(reason if name in reason else f"{name}: {reason}")
+        if not reason:
+            continue
+        refused += 1
+        if name not in reason:
+            reason = f"{name}: {reason}"
+        yield escape.line(reason)
     if refused:
-        how = "contrastlab run --skip-unreadable leaves them out"
-        raise CorruptFileError(f"{folder}: {refused} of {count} files and rows cannot be read; {how}")
+        advice = "contrastlab run --skip-unreadable leaves them out"
+        raise CorruptFileError(f"{folder}: {refused} of {count} files and rows cannot be read; {advice}")
     if not count:
         raise MissingDataError(f"{folder}: no picture, sound or parquet file is below it")
     yield f"{folder}: {count} files and rows, all can be read"
@@ -72,16 +77,27 @@ def unreadable(folder: Path | str) -> Iterator[str]:
 
 def _installation() -> Iterator[tuple[str, str]]:
     about = provenance("cuda" if torch.cuda.is_available() else "cpu")
-    commit = about["git_commit"]
-    state = ", with changes that are not committed" if about["git_dirty"] else ""
-    yield "contrastlab", f"{about['package']}, {f'commit {commit[:9]}{state}' if commit else 'installed'}"
+    yield "contrastlab", f"{about['package']}, {_origin(about)}"
     yield from about["versions"].items()
-    memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB of memory"
-    yield "system", platform.platform() + memory
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    yield "system", f"{platform.platform()}, {memory:.1f} GiB of memory"
     yield "processor", f"{about['cpu']}, {about['cores']} cores, torch on {about['threads']} threads"
     yield "instructions", torch.backends.cpu.get_cpu_capability()
-    yield "device", f"{about['gpu']}, CUDA {about['cuda']}, driver {about['driver']}" if about["gpu"] else "cpu"
+    device = "cpu"
+    if about["gpu"]:
+        device = f"{about['gpu']}, CUDA {about['cuda']}, driver {about['driver']}"
+    yield "device", device
     yield "precision auto", precision("auto")
+
+
+def _origin(about: Mapping[str, Any]) -> str:
+    """Which commit the package is of; ``installed`` where there is no checkout."""
+    if not about["git_commit"]:
+        return "installed"
+    origin = f"commit {about['git_commit'][:9]}"
+    if about["git_dirty"]:
+        origin += ", with changes that are not committed"
+    return origin
 
 
 def _extras() -> Iterator[tuple[str, str]]:
@@ -91,9 +107,12 @@ def _extras() -> Iterator[tuple[str, str]]:
         return
     needs = [Requirement(text) for text in about.get_all("Requires-Dist", [])]
     for extra in sorted(about.get_all("Provides-Extra", [])):
-        absent = [need.name for need in needs if f'extra == "{extra}"' in str(need.marker) and not _installed(need)]
-        there = f"missing {', '.join(absent)}: pip install 'contrastlab[{extra}]'" if absent else "installed"
-        yield f"extra {extra}", there
+        of_extra = [need for need in needs if f'extra == "{extra}"' in str(need.marker)]
+        missing = ", ".join(need.name for need in of_extra if not _installed(need))
+        state = "installed"
+        if missing:
+            state = f"missing {missing}: pip install 'contrastlab[{extra}]'"
+        yield f"extra {extra}", state
 
 
 def _installed(need: Requirement) -> bool:
@@ -122,8 +141,11 @@ def _data_root(root: str | Path | None) -> tuple[str, str]:
         origin = "given"
     elif os.environ.get("CONTRASTLAB_DATA"):
         origin = "CONTRASTLAB_DATA"
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return "data root", f"{folder} ({origin}), {', '.join(names) or 'empty or not there'}"
+    names = []
+    if folder.is_dir():
+        names = sorted(path.name for path in folder.iterdir())
+    content = ", ".join(names) or "empty or not there"
+    return "data root", f"{folder} ({origin}), {content}"
 
 
 def _data_sets(root: str | Path | None) -> Iterator[tuple[str, str]]:
@@ -133,6 +155,9 @@ def _data_sets(root: str | Path | None) -> Iterator[tuple[str, str]]:
 
 def _read(dataset: str, root: str | Path | None) -> str:
     try:
-        return f"{len(data.load(dataset, root, download=False).pretrain)} items to train on"
-    except ContrastLabError as reason:
-        return f"{'missing' if isinstance(reason, MissingDataError) else 'refused'}: {reason}"
+        items = data.load(dataset, root, download=False).pretrain
+    except MissingDataError as error:
+        return f"missing: {error}"
+    except ContrastLabError as error:
+        return f"refused: {error}"
+    return f"{len(items)} items to train on"

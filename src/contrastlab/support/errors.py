@@ -95,7 +95,8 @@ def check_positive(**values: object) -> None:
 
 def check_choice(argument: str, value: object, known: Sequence[object]) -> None:
     """Reject a value that is not among a few."""
-    check(value in known, argument, value, f"{', '.join(map(str, known[:-1]))} or {known[-1]}")
+    *others, last = [str(choice) for choice in known]
+    check(value in known, argument, value, f"{', '.join(others)} or {last}")
 
 
 def unreadable(where: str, error: PermissionError) -> StorageError:
@@ -106,10 +107,14 @@ def unreadable(where: str, error: PermissionError) -> StorageError:
 def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """An :class:`UnknownNameError` with near matches first and a dozen names after."""
     names = sorted(known)
-    near = get_close_matches(str(name), names, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "."
-    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return UnknownNameError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names[:12])}{more}")
+    near_matches = get_close_matches(str(name), names, n=3, cutoff=0.5)
+    hint = "."
+    if near_matches:
+        hint = f"; did you mean {' or '.join(near_matches)}?"
+    listed = ", ".join(names[:12])
+    if len(names) > 12:
+        listed += f" and {len(names) - 12} more"
+    return UnknownNameError(f"unknown {kind} {name!r}{hint} Known: {listed}")
 
 
 def check_name(kind: str, name: object, known: Collection[str]) -> None:

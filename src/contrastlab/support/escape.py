@@ -22,8 +22,9 @@ def line(text: object) -> str:
 def _visible(character: str) -> str:
     # controls, formats such as a change of direction, and halves of surrogate pairs, which no file can be written with
     kind = unicodedata.category(character)
-    plain = kind[0] != "C" and kind not in ("Zl", "Zp")
-    return character if plain else character.encode("unicode_escape").decode("ascii")
+    if kind.startswith("C") or kind in ("Zl", "Zp"):
+        return character.encode("unicode_escape").decode("ascii")
+    return character
 
 
 def html(text: object) -> str:

@@ -140,8 +140,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str
     """
     from safetensors.torch import save
 
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = bytearray(save(plain, {"values": json.dumps({**values, CHECKSUM: _BLANK}, allow_nan=False)}))
+    plain_tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps({**values, CHECKSUM: _BLANK}, allow_nan=False)
+    content = bytearray(save(plain_tensors, {"values": text}))
     (length,) = struct.unpack_from("<Q", content)
     start = content.rfind(_BLANK.encode(), 8, 8 + length)
     content[start : start + len(_BLANK)] = hashlib.sha256(content).hexdigest().encode()
@@ -154,25 +155,35 @@ def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
 
     check_regular(path)
     try:
-        with path.open("rb") as file:
-            start = file.read(8)
-            (length,) = struct.unpack("<Q", start)
-            if length > path.stat().st_size:
-                raise ValueError("the file is cut short")
-            header = file.read(length)
-            values = _values(header)
-            expected = values.pop(CHECKSUM, None)
-            if expected is not None:
-                head, separator, tail = header.rpartition(str(expected).encode())
-                digest = hashlib.sha256(start + head + _BLANK.encode() + tail)
-                while piece := file.read(1 << 20):
-                    digest.update(piece)
-                if not separator or digest.hexdigest() != expected:
-                    raise ValueError(ALTERED)
+        values = _verified_values(path)
         tensors = load_file(path, device=str(device))
     except _DAMAGED_TENSORS as error:
         raise CorruptFileError(f"{path} cannot be read ({error}); delete it to start this run anew") from error
     return tensors, values
+
+
+def _verified_values(path: Path) -> dict[str, Any]:
+    """The values of a file of :func:`write_tensors`; a ``ValueError`` if it does not have its checksum."""
+    with path.open("rb") as file:
+        length_bytes = file.read(8)
+        (length,) = struct.unpack("<Q", length_bytes)
+        if length > path.stat().st_size:
+            raise ValueError("the file is cut short")
+        header = file.read(length)
+        values = _values(header)
+        expected = values.pop(CHECKSUM, None)
+        if expected is None:
+            return values
+        before, found, behind = header.rpartition(str(expected).encode())
+        digest = hashlib.sha256(length_bytes + before + _BLANK.encode() + behind)
+        while True:
+            piece = file.read(1 << 20)
+            if not piece:
+                break
+            digest.update(piece)
+    if not found or digest.hexdigest() != expected:
+        raise ValueError(ALTERED)
+    return values
 
 
 def tensors_checksum(path: Path) -> str | None:
@@ -201,11 +212,12 @@ def fingerprint(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str
 def lock(path: Path, *, wait: bool = True) -> FileLock | None:
     """The lock ``path``, held until released or until its process ends; if another one holds it, wait, or ``None``."""
     make_folder(path.parent)
-    held = FileLock(path)
+    file_lock = FileLock(path)
+    timeout = -1 if wait else 0
     try:
-        held.acquire(timeout=-1 if wait else 0)
+        file_lock.acquire(timeout=timeout)
     except Timeout:
         return None
     except OSError as error:
         raise StorageError(f"cannot lock {path}: {error.strerror or error}") from error
-    return held
+    return file_lock

@@ -86,13 +86,12 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
 
     from contrastlab.support import collectives
 
-    device = torch.device(device)
     commit, dirty = _git()
-    cuda = device.type == "cuda"
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
+    _, processes = collectives.world()
     return {
         "git_commit": commit,
         "git_dirty": dirty,
@@ -102,16 +101,29 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
         "capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
-        "device": str(device),
-        "gpu": torch.cuda.get_device_name(device) if cuda else None,
-        "driver": _driver() if cuda else None,
-        "cuda": torch.version.cuda if cuda else None,
-        "processes": collectives.world()[1],
-        "tf32_products": torch.backends.cuda.matmul.allow_tf32 if cuda else None,
-        "tf32_convolutions": torch.backends.cudnn.allow_tf32 if cuda else None,
-        "cudnn_benchmark": torch.backends.cudnn.benchmark if cuda else None,
+        "device": str(torch.device(device)),
+        "processes": processes,
+        **_gpu(torch.device(device)),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
+
+
+def _gpu(device: torch.device) -> dict[str, Any]:
+    """What a GPU is and what it computes float32 with; ``None`` everywhere for another device."""
+    import torch
+
+    names = ("gpu", "driver", "cuda", "tf32_products", "tf32_convolutions", "cudnn_benchmark")
+    if device.type != "cuda":
+        return dict.fromkeys(names)
+    values = (
+        torch.cuda.get_device_name(device),
+        _driver(),
+        torch.version.cuda,
+        torch.backends.cuda.matmul.allow_tf32,
+        torch.backends.cudnn.allow_tf32,
+        torch.backends.cudnn.benchmark,
+    )
+    return dict(zip(names, values, strict=True))
 
 
 class Clock:
@@ -120,16 +132,15 @@ class Clock:
     def __init__(self, device: torch.device | str) -> None:
         import torch
 
-        self.device, self.started = torch.device(device), datetime.now(UTC)
-        self.wall, self.cpu = time.monotonic(), time.process_time()
+        self.device = torch.device(device)
+        self.started = datetime.now(UTC)
+        self.wall = time.monotonic()
+        self.cpu = time.process_time()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def read(self, **further: Any) -> Provenance:
         """Code, machine, times and memory; ``further`` are the data's fields, and the speed of training."""
-        import torch
-
-        cuda, kib = self.device.type == "cuda", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return Provenance(
             **provenance(self.device),
             **further,
@@ -137,8 +148,17 @@ class Clock:
             finished=datetime.now(UTC),
             wall_s=time.monotonic() - self.wall,
             cpu_s=time.process_time() - self.cpu,
-            peak_memory_bytes=torch.cuda.max_memory_allocated(self.device) if cuda else kib * 1024,
+            peak_memory_bytes=self._peak_memory(),
         )
+
+    def _peak_memory(self) -> int:
+        """Bytes, of the GPU if there is one, else of the process."""
+        import torch
+
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return kib * 1024
 
 
 def _output(*command: str) -> str | None:
@@ -150,14 +170,17 @@ def _output(*command: str) -> str | None:
 
 
 def _git() -> tuple[str | None, bool | None]:
+    """The commit of this package's checkout, and whether its files differ from it; ``None`` for what is not known."""
     here = Path(__file__).resolve()
     git = ("git", "-C", str(here.parent))
     # A virtual environment may lie inside somebody else's repository: only our own, tracked file counts.
     if _output(*git, "ls-files", "--error-unmatch", here.name) is None:
         return os.environ.get(COMMIT_VARIABLE), None
     commit = _output(*git, "rev-parse", "HEAD")
-    state = _output(*git, "status", "--porcelain", "--untracked-files=no")
-    return commit, None if state is None else bool(state)
+    changes = _output(*git, "status", "--porcelain", "--untracked-files=no")
+    if changes is None:
+        return commit, None
+    return commit, bool(changes)
 
 
 def _cpu() -> str:
@@ -169,5 +192,7 @@ def _cpu() -> str:
 
 
 def _driver() -> str | None:
-    lines = (_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or "").splitlines()
-    return lines[0].strip() if lines else None
+    output = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    if not output:
+        return None
+    return output.splitlines()[0].strip()

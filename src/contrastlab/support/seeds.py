@@ -26,10 +26,11 @@ def fixed(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
 
     Weights of new layers and dropout take no generator of their own; this gives them one.
     """
-    where = torch.device(device)
-    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
+    device = torch.device(device)
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
         torch.default_generator.manual_seed(seed)
-        if where.type == "cuda":
-            with torch.cuda.device(where):
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
                 torch.cuda.manual_seed(seed)
         yield

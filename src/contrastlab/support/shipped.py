@@ -21,7 +21,9 @@ _PACKAGE = Path(__file__).parents[1]
 def folder(name: Literal["results", "nbs"]) -> Path:
     """Where the installed package, or the checkout that it is imported from, keeps its results or notebooks."""
     packed = _PACKAGE / "_shipped" / name
-    return packed if packed.is_dir() else _PACKAGE.parents[1] / name
+    if packed.is_dir():
+        return packed
+    return _PACKAGE.parents[1] / name
 
 
 RESULTS: tuple[Path, ...] = (Path("results"), folder("results"))
@@ -37,10 +39,18 @@ def pack(root: Path) -> bytes:
     for path in sorted(root.glob("cells/*/*/*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         with suppress(ValueError):
-            light = {**checksums.verified(record), "correct": {}}
-            record = checksums.with_checksum(light) if checksums.CHECKSUM in record else light
+            record = _without_correct(record)
         every[path.relative_to(root).as_posix()] = record
-    return lzma.compress(json.dumps(every, ensure_ascii=False, separators=(",", ":")).encode())
+    text = json.dumps(every, ensure_ascii=False, separators=(",", ":"))
+    return lzma.compress(text.encode())
+
+
+def _without_correct(record: dict[str, Any]) -> dict[str, Any]:
+    """A result without which test items were right; a ``ValueError`` if it was altered."""
+    light = {**checksums.verified(record), "correct": {}}
+    if checksums.CHECKSUM in record:
+        return checksums.with_checksum(light)
+    return light
 
 
 def records(archive: Path) -> dict[str, Any]:
@@ -76,6 +86,8 @@ def without_outputs(document: dict[str, Any]) -> dict[str, Any]:
     cells = []
     for cell in document["cells"]:
         metadata = {key: value for key, value in cell["metadata"].items() if key != "execution"}
-        fresh: dict[str, Any] = {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {}
-        cells.append({**cell, "metadata": metadata, **fresh})
+        cell = {**cell, "metadata": metadata}
+        if cell["cell_type"] == "code":
+            cell |= {"outputs": [], "execution_count": None}
+        cells.append(cell)
     return {**document, "cells": cells}

@@ -18,8 +18,10 @@ _LONGEST = 1.02  # of a unit row, or a mean of such: bfloat16 is off by no more
 
 def describe(value: object) -> object:
     """What a value is, for a refusal: the dtype of a dense tensor, else its layout or its type in words."""
+    if isinstance(value, type):
+        return f"{value.__name__}, a class"
     if not isinstance(value, Tensor):
-        return f"{value.__name__}, a class" if isinstance(value, type) else type(value).__name__
+        return type(value).__name__
     if value.is_nested:
         return f"{value.dtype}, nested"
     if value.layout != torch.strided:
@@ -50,13 +52,15 @@ def check_floating(**values: object) -> None:
 def check_finite(**values: Tensor) -> None:
     """Reject a tensor that holds NaN or infinity, and say how many rows do; the host waits for a GPU."""
     for name, value in values.items():
-        finite = value.isfinite()
-        if bool(finite.all()):
+        is_finite = value.isfinite()
+        if bool(is_finite.all()):
             continue
         if value.dim() < 2:
-            where = f"{int((~finite).sum())} of {value.numel()} numbers"
+            count = int((~is_finite).sum())
+            where = f"{count} of {value.numel()} numbers"
         else:
-            where = f"{int((~finite.flatten(1).all(1)).sum())} of {len(value)} rows"
+            count = int((~is_finite.flatten(1).all(1)).sum())
+            where = f"{count} of {len(value)} rows"
         raise reject(name, f"nan or inf in {where}", "finite numbers")
 
 

@@ -40,7 +40,9 @@ def folders(argument: str, given: Sequence[str] | None) -> Sequence[str | Path]:
 
 def width() -> int | None:
     """Columns of the terminal; ``None`` where another program reads."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], wide: int | None) -> str:
@@ -62,13 +64,18 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], wide: int | No
 
 def fold(text: str, wide: int | None) -> str:
     """A sentence on lines of at most ``wide`` columns; ``None``: on one."""
-    return text if wide is None else textwrap.fill(text, wide, subsequent_indent="  ")
+    if wide is None:
+        return text
+    return textwrap.fill(text, wide, subsequent_indent="  ")
 
 
 def _finite(record: Mapping[Any, Any]) -> dict[Any, Any]:
     """A record with ``None`` for its values that are infinite or NaN."""
-    beyond = [name for name, value in record.items() if isinstance(value, float) and not math.isfinite(value)]
-    return {**record, **dict.fromkeys(beyond)}
+    finite = dict(record)
+    for name, value in record.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            finite[name] = None
+    return finite
 
 
 def show(args: Namespace, records: Sequence[Mapping[Any, Any]], rows: Iterable[Mapping[str, object]]) -> None:
@@ -77,13 +84,15 @@ def show(args: Namespace, records: Sequence[Mapping[Any, Any]], rows: Iterable[M
     JSON has neither infinity nor NaN: both are ``null`` there.
     """
     if args.form == "json":
-        print(json.dumps([_finite(record) for record in records], indent=1, ensure_ascii=False, allow_nan=False))
-        return
-    if args.form == "csv":
-        writer = csv.DictWriter(sys.stdout, list(records[0]) if records else [], lineterminator="\n")
+        finite_records = [_finite(record) for record in records]
+        print(json.dumps(finite_records, indent=1, ensure_ascii=False, allow_nan=False))
+    elif args.form == "csv":
+        heads = list(records[0]) if records else []
+        writer = csv.DictWriter(sys.stdout, heads, lineterminator="\n")
         writer.writeheader()
         writer.writerows(records)
-        return
-    lines = list(rows)
-    if lines:
-        print(table(list(lines[0]), (list(line.values()) for line in lines), width()))
+    else:
+        lines = list(rows)
+        if lines:
+            cells = [list(line.values()) for line in lines]
+            print(table(list(lines[0]), cells, width()))

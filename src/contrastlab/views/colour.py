@@ -42,7 +42,11 @@ _DARKEST = 1e-6  # intensity whose optical density is 1
 def _mix(images: Tensor, matrix: Matrix) -> Tensor:
     """A 3x3 colour matrix, as sums rather than a matmul: exact float32 under autocast and TF32."""
     red, green, blue = images.unbind(1)
-    return torch.stack([red.mul(a).add_(green, alpha=b).add_(blue, alpha=c) for a, b, c in matrix], dim=1)
+    channels = []
+    for of_red, of_green, of_blue in matrix:
+        channel = red.mul(of_red).add_(green, alpha=of_green).add_(blue, alpha=of_blue)
+        channels.append(channel)
+    return torch.stack(channels, dim=1)
 
 
 def _linear(images: Tensor) -> Tensor:
@@ -60,7 +64,9 @@ def _lab(images: Tensor) -> Tensor:
 
 def _xyz(images: Tensor) -> Tensor:
     ratio = _mix(_linear(images), _XYZ)
-    return torch.stack([channel * white for channel, white in zip(ratio.unbind(1), _WHITE, strict=True)], dim=1)
+    x, y, z = ratio.unbind(1)
+    white_x, white_y, white_z = _WHITE
+    return torch.stack((x * white_x, y * white_y, z * white_z), dim=1)
 
 
 def _ycbcr(images: Tensor) -> Tensor:

@@ -110,8 +110,10 @@ class Split(Views):
     def parts(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """The two parts of RGB images ``[B, 3, H, W]`` in [0, 1]: ``[B, 1, H, W]`` and ``[B, 2, H, W]``."""
         self.channels(images.shape[-3])
-        released = self._space.released if self.scaling == "released" else None
-        middle, half = released or (self._space.middle, self._space.half)
+        middle = self._space.middle
+        half = self._space.half
+        if self.scaling == "released" and self._space.released is not None:
+            middle, half = self._space.released
         values = colour.standardise(self._space.convert(images), middle, half)
         return values[:, :1].contiguous(), values[:, 1:].contiguous()
 
@@ -131,8 +133,10 @@ class Split(Views):
     @property
     def latex(self) -> str:
         first, second = self._space.latex or self._space.streams
-        several = "" if self.count == 1 else rf"\ \text{{({self.count} times)}}"
-        return rf"(v_1, v_2) = ({first}, {second})(t(x)),\quad t \sim \mathcal{{T}}{several}"
+        formula = rf"(v_1, v_2) = ({first}, {second})(t(x)),\quad t \sim \mathcal{{T}}"
+        if self.count == 1:
+            return formula
+        return rf"{formula}\ \text{{({self.count} times)}}"
 
 
 @dataclass(frozen=True)
@@ -164,20 +168,24 @@ class Offset(Views):
         A batch is uint8 ``[B, C, H, W]``, or ready windows ``[B, 1, C, side, side]``, see :meth:`window`.
         """
         size: int = augmentation.size  # type: ignore[attr-defined]
-        images = batch[:, 0] if batch.dim() == 5 else batch
+        images = batch
+        if batch.dim() == 5:
+            images = batch[:, 0]
         height, width = images.shape[2:]
-        room = torch.tensor((height, width)) - self.window(size) + 1
-        if int(room.min()) < 1:
+        corners = torch.tensor((height, width)) - self.window(size) + 1  # how many there are along both axes
+        if int(corners.min()) < 1:
             raise errors.NotApplicableError(
                 f"{self!r} cuts two patches of {size} px from each picture, which needs {self.window(size)} px along"
                 f" both sides; these have {height} by {width}"
             )
-        room = room.to(images.device)
+        corners = corners.to(images.device)
         draws = torch.rand(len(images), 2, generator=rng, device=images.device)
-        corner = torch.minimum((draws * room).long(), room - 1)
-        first = patches(images, corner[:, None], size)[:, 0]
-        second = patches(images, (corner + self.distance)[:, None], size)[:, 0]
-        return tuple(augmentation.normalise(patch.float() / 255) for patch in (first, second))
+        first_corner = torch.minimum((draws * corners).long(), corners - 1)
+        views = []
+        for corner in (first_corner, first_corner + self.distance):
+            patch = patches(images, corner[:, None], size)[:, 0]
+            views.append(augmentation.normalise(patch.float() / 255))
+        return tuple(views)
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
         return self.single().plain(batch, augmentation)
@@ -216,13 +224,16 @@ class Jigsaw(Views):
     further_scales = (PUZZLE_SCALE,)
 
     def __post_init__(self) -> None:
-        _ = self._base
+        _ = self._base  # refuses what it refuses
         if not (errors.is_number(self.weight) and 0 < self.weight < 1):
             raise errors.reject("weight", self.weight, "a number between 0 and 1")
 
     @property
     def _base(self) -> Augmented | Split:
-        return Augmented(self.count) if self.space is None else Split(self.space, self.count, self.scaling)
+        """The views without the patches."""
+        if self.space is None:
+            return Augmented(self.count)
+        return Split(self.space, self.count, self.scaling)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -250,20 +261,26 @@ class Jigsaw(Views):
         if not hasattr(augmentation, "puzzle"):
             raise errors.NotApplicableError("Jigsaw cuts images into patches; these items are none")
         is_cropped = isinstance(batch, Tensor) and batch.dim() == 5
-        for_views, for_puzzle = batch, batch
+        pictures_of_views = batch
+        pictures_of_puzzles = batch
         if is_cropped:
-            for_views, for_puzzle = batch[:, :-1], batch[:, -1]
-        base = self._base
-        views = base.make(for_views, augmentation, rng)
+            pictures_of_views = batch[:, :-1]
+            pictures_of_puzzles = batch[:, -1]
+        views = self._base.make(pictures_of_views, augmentation, rng)
         cell, patch = cell_and_patch(augmentation.size)  # type: ignore[attr-defined]
-        puzzle = augmentation.puzzle(GRID * cell, whole=is_cropped).random(for_puzzle, rng)
-        pieces = cut(puzzle, cell, patch, rng)
+        puzzles = augmentation.puzzle(GRID * cell, whole=is_cropped).random(pictures_of_puzzles, rng)
+        pieces = cut(puzzles, cell, patch, rng)
+        return (*views, *self._pieces_of_streams(pieces, augmentation))
+
+    def _pieces_of_streams(self, pieces: Tensor, augmentation: Augmentation) -> list[Tensor]:
+        """Patches ``[B, 9, C, patch, patch]`` as the encoder of each stream sees them."""
+        base = self._base
         one_by_one = pieces.flatten(0, 1)
         if isinstance(base, Augmented):
-            of_streams: tuple[Tensor, ...] = (augmentation.normalise(one_by_one),)
+            streams: tuple[Tensor, ...] = (augmentation.normalise(one_by_one),)
         else:
-            of_streams = base.parts(one_by_one)
-        return (*views, *(stream.unflatten(0, (len(pieces), self.pieces)) for stream in of_streams))
+            streams = base.parts(one_by_one)
+        return [stream.unflatten(0, (len(pieces), self.pieces)) for stream in streams]
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
         return self._base.plain(batch, augmentation)
@@ -286,22 +303,25 @@ def cut(pictures: Tensor, cell: int, patch: int, rng: torch.Generator | None = N
 
     ``cell`` and ``patch`` are sides in pixels; ``[B, C, 3 cell, 3 cell]`` becomes ``[B, 9, C, patch, patch]``.
     """
-    count, device = len(pictures), pictures.device
-    room = cell - patch + 1
+    count = len(pictures)
+    device = pictures.device
+    places = cell - patch + 1  # along a side of a cell
     # a draw each for the place within the cell, then one whose ranks are the order
     draws = torch.rand(count, GRID * GRID, 2, generator=rng, device=device)
-    place = (draws * room).long().clamp_(max=room - 1)
+    place = (draws * places).long().clamp_(max=places - 1)
     order = torch.rand(count, GRID * GRID, generator=rng, device=device).argsort(1)
     edge = torch.arange(GRID, device=device) * cell
     corner = torch.cartesian_prod(edge, edge) + place
-    in_order = corner.gather(1, order[..., None].expand(-1, -1, 2))
-    return patches(pictures, in_order, patch)
+    corner_in_order = corner.gather(1, order[..., None].expand(-1, -1, 2))
+    return patches(pictures, corner_in_order, patch)
 
 
 def patches(images: Tensor, corner: Tensor, size: int) -> Tensor:
     """Squares of ``size`` pixels at the corners ``[B, n, 2]`` (top, left) of images: ``[B, n, C, size, size]``."""
     line = torch.arange(size, device=images.device)
-    rows, columns = corner[..., :1] + line, corner[..., 1:] + line  # [B, n, size]
+    rows = corner[..., :1] + line  # [B, n, size]
+    columns = corner[..., 1:] + line
     item = torch.arange(len(images), device=images.device)[:, None, None, None]
     # indices around a slice put the channels last
-    return images[item, :, rows[..., :, None], columns[..., None, :]].movedim(-1, 2).contiguous()
+    squares = images[item, :, rows[..., :, None], columns[..., None, :]]
+    return squares.movedim(-1, 2).contiguous()

@@ -241,7 +241,7 @@ _TRACK_BOUND = 4.0
 
 def tracks(name: str, path: Path, note: str) -> Splits:
     """The tracks of a copy of GTSRB as clips, with TV-L1 flow."""
-    table, _ = read_parquet([path])
+    table = read_parquet([path]).images
     track, frame_number = map(torch.tensor, columns(path, "track", "frame"))
     label_and_track = torch.stack([table.labels, track])
     groups, group_of_row = torch.unique(label_and_track, dim=1, return_inverse=True)
