@@ -9,7 +9,7 @@ from math import floor
 
 import pytest
 import torch
-from harness import Way, loss_way, peer, truth_of
+from harness import Missing, Way, loss_way, peer, truth_of
 from subjects import DIM, Ours, normalised, rows, unit, views_of
 from torch import Tensor
 from torch.nn import functional as F
@@ -48,9 +48,9 @@ class Rolling:
         self.at = (self.at + len(keys)) % len(self.rows)
 
 
-def test_moco(contest: Contest, queue: Tensor) -> None:
-    views = views_of(ASKING, 2, asked=1)
-    mine, plain = Ours(get("ring/moco"), TAU, queue=queue), Rolling(queue)
+def others(queue: Tensor, views: list[Tensor]) -> list[Way | Missing]:
+    """Ways of others to a loss against a queue; those of peers enqueue, but for PML's, which has no queue."""
+    plain = Rolling(queue)
 
     def lightly() -> Way:
         from lightly.loss import NTXentLoss
@@ -62,35 +62,47 @@ def test_moco(contest: Contest, queue: Tensor) -> None:
     def pml() -> Way:
         from pytorch_metric_learning.losses import SupConLoss
 
-        loss, numbers = SupConLoss(TAU), torch.arange(ASKING)
+        loss, numbers = SupConLoss(TAU), torch.arange(len(views[0]))
         # which pairs: the own key, and every key of the queue; given, so that they are not searched at each step
         anchors = numbers.repeat_interleave(QUEUE)
-        pairs = numbers, numbers, anchors, torch.arange(QUEUE).repeat(ASKING) + ASKING
+        pairs = numbers, numbers, anchors, torch.arange(QUEUE).repeat(len(numbers)) + len(numbers)
 
         def whole(query: Tensor, key: Tensor) -> Tensor:
             return loss(query, ref_emb=torch.cat([key, queue]), indices_tuple=pairs)
 
         return loss_way("PML SupConLoss", whole, views, peer=True)
 
+    def put() -> None:
+        plain.put(F.normalize(views[1], dim=1))
+
+    lines = loss_way("four lines", lambda q, k: moco(plain.rows, q, k), views, after=put)
+    return [lines, peer("lightly NTXentLoss", lightly), peer("PML SupConLoss", pml)]
+
+
+def test_moco(contest: Contest, queue: Tensor) -> None:
+    views = views_of(ASKING, 2, asked=1)
+    mine = Ours(get("ring/moco"), TAU, queue=queue)
     contest(
         "MoCo with enqueue, 256 × 65,536",
         loss_way("ours", mine.loss, views, after=mine.commit),
-        loss_way(
-            "four lines", lambda q, k: moco(plain.rows, q, k), views,
-            after=lambda: plain.put(F.normalize(views[1], dim=1)),
-        ),
-        peer("lightly NTXentLoss", lightly),
-        peer("PML SupConLoss", pml),
+        *others(queue, views),
         truth=partial(truth_of, partial(moco, queue), *views),
-    )  # fmt: skip
+    )
 
 
-def test_from_queue(contest: Contest, queue: Tensor) -> None:
-    views = views_of(ASKING, 2, asked=1)
+@pytest.mark.parametrize("asking", [256, 512, 1024])
+def test_from_queue(contest: Contest, queue: Tensor, asking: int) -> None:
+    views = views_of(asking, 2, asked=1)
+    mine = KeyQueue(QUEUE, DIM, torch.Generator().manual_seed(0))
+    mine.rows.copy_(queue)
+
+    def loss(query: Tensor, key: Tensor) -> Tensor:
+        return from_queue(query, key, mine.rows, temperature=TAU)
+
     contest(
-        "from_queue, 256 × 65,536, without enqueue",
-        loss_way("ours", lambda q, k: from_queue(q, k, queue, temperature=TAU), views),
-        loss_way("four lines", partial(moco, queue), views),
+        f"from_queue with enqueue, {asking} × 65,536",
+        loss_way("ours", loss, views, after=lambda: mine.enqueue(F.normalize(views[1], dim=1))),
+        *others(queue, views),
         truth=partial(truth_of, partial(moco, queue), *views),
     )
 

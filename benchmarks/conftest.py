@@ -4,7 +4,9 @@
     make bench MODE=full        # more rounds
     pytest benchmarks/bench_queue.py -k moco    # one task, nothing stored
 
-Unequal values fail; a missed bar is printed.
+    pytest benchmarks/bench_queue.py -k from_queue --add benchmarks/results/cpu.json    # these rows anew, others kept
+
+Unequal values fail. A missed bar is printed, and the run ends with an error.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("contest")
     group.addoption("--mode", choices=MODES, default="quick", help="how many rounds")
     group.addoption("--store", metavar="FILE", help="write the results here, if every task ran and none failed")
+    group.addoption(
+        "--add", metavar="FILE", help="write the results of tasks that ran into this file of an earlier run"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -88,6 +93,13 @@ def contest(benchmark: Any, request: pytest.FixtureRequest) -> Callable[..., Non
     return run
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    rows = session.config.stash[ROWS]
+    if report.missed([report.verdict(bar, rows) for bar in report.bars()]):
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     rows = config.stash[ROWS]
     if not rows:
@@ -96,24 +108,36 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     terminalreporter.write_sep("-", "milliseconds of one core, median of interleaved rounds")
     for line in report.table(rows, verdicts):
         terminalreporter.write_line(line)
+    failed = terminalreporter.stats.get("failed") or terminalreporter.stats.get("error")
+    file = config.getoption("add")
+    if file and not failed:
+        earlier = json.loads(Path(file).read_text(encoding="utf-8"))
+        _write(Path(file), {**earlier, **report.added(earlier, rows, _origin(config))})
     file = config.getoption("store")
     if not file:
         return
-    if exitstatus or any(v["holds"] is None and v["row"] not in {r["id"] for r in rows} for v in verdicts):
+    if failed or any(v["holds"] is None and v["row"] not in {r["id"] for r in rows} for v in verdicts):
         terminalreporter.write_line(f"{file} is left as it was: a task failed or did not run")
         return
+    stored = {**_origin(config), "rows": rows, "bars": verdicts}
+    _write(Path(file), stored)
+    terminalreporter.write_line(f"{file} written after {stored['seconds']} s")
+
+
+def _origin(config: pytest.Config) -> dict[str, Any]:
+    """How, when and on what this run measured."""
     origin = results.provenance()
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             origin["versions"][name] = version(name)
-    stored = {
+    return {
         "mode": config.getoption("mode"),
         "taken": datetime.now(UTC).isoformat(timespec="minutes"),
         "seconds": round(time.monotonic() - config.stash[BEGUN]),
         "provenance": origin,
-        "rows": rows,
-        "bars": verdicts,
     }
-    Path(file).parent.mkdir(parents=True, exist_ok=True)
-    Path(file).write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    terminalreporter.write_line(f"{file} written after {stored['seconds']} s")
+
+
+def _write(file: Path, stored: dict[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

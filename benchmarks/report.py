@@ -46,6 +46,19 @@ def verdict(bar: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     return {**bar, "value": None if value is None else float(f"{value:.3g}"), "holds": holds}
 
 
+def missed(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the bars that are missed are of; one that was not measured is not among them."""
+    return [verdict["what"] for verdict in verdicts if verdict["holds"] is False]
+
+
+def added(stored: Mapping[str, Any], rows: Sequence[Row], origin: Mapping[str, Any]) -> dict[str, Any]:
+    """Rows and bars of a stored run with these rows in place of its own or behind them; each says where it is from."""
+    own = {row["id"]: {**row, "origin": dict(origin)} for row in rows}
+    kept = [own.pop(row["id"], row) for row in stored["rows"]]
+    every = [*kept, *own.values()]
+    return {"rows": every, "bars": [verdict(bar, every) for bar in bars()]}
+
+
 def wanted(bar: Mapping[str, Any]) -> str:
     """What a bar asks for."""
     if "peak_mb" in bar:

@@ -47,6 +47,24 @@ def test_a_bar_is_judged(bar: dict[str, Any], value: float | None, holds: bool |
     assert (found["value"], found["holds"]) == (value, holds)
 
 
+def test_a_missed_bar_is_an_error_and_one_that_was_not_measured_is_none() -> None:
+    verdicts = [{"what": str(holds), "holds": holds} for holds in (True, False, None)]
+    assert report.missed(verdicts) == ["False"]
+    assert report.missed(verdicts[::2]) == []
+
+
+def test_rows_that_ran_alone_replace_those_of_an_earlier_run_and_say_where_they_are_from() -> None:
+    earlier = {"rows": [{**ROW, "id": name} for name in ("one", "moco", "two")]}
+    again = {**ROW, "id": "moco", "ways": [way("ours", 5.0)]}
+    new = {**ROW, "id": "from_views[256]"}
+    found = report.added(earlier, [new, again], {"taken": "today"})
+    assert [row["id"] for row in found["rows"]] == ["one", "moco", "two", "from_views[256]"]
+    assert found["rows"][1] == {**again, "origin": {"taken": "today"}}
+    assert found["rows"][0] == earlier["rows"][0]
+    (bar,) = [bar for bar in found["bars"] if bar["row"] == "from_views[256]"]
+    assert (bar["value"], bar["holds"]) == (0.5, True)
+
+
 def test_the_table_names_every_way_and_what_is_not_installed() -> None:
     verdict = report.verdict({"what": "w", "row": "task", "against": "sort", "faster": 5.0}, [ROW])
     text = "\n".join(report.table([ROW], [verdict]))
@@ -102,7 +120,9 @@ def test_each_task_has_a_truth_and_the_stored_results_answer_every_bar() -> None
     assert {"batch", "queue", "bank", "views", "training"} == {row["group"] for row in rows}
     assert all(row["ways"][0]["name"] == "ours" and len(row["ways"]) > 1 for row in rows)
     assert stored["bars"] == [report.verdict(bar, rows) for bar in report.bars()]
-    assert all(bar["holds"] is not None for bar in stored["bars"])
+    measured = {row["id"] for row in rows}
+    assert all((bar["holds"] is None) == (bar["row"] not in measured) for bar in stored["bars"])
+    assert sum(bar["holds"] is not None for bar in stored["bars"]) >= 9
     assert {"git_commit", "cpu", "threads"} <= stored["provenance"].keys()
     assert {"torch", "numpy", "lightly", "pytorch-metric-learning", "python"} <= stored["provenance"]["versions"].keys()
 
