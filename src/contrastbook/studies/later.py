@@ -214,10 +214,12 @@ def gains(measured: pd.DataFrame, base: str = "decoupled/simclr") -> pd.DataFram
     for method in METHODS:
         if method == base or method not in measured.index.get_level_values("method"):
             continue
-        differences = (measured.loc[method] - reference).dropna(how="all")
-        row: dict[str, Any] = {"method": method, "label": methods.get(method).label, "seeds": len(differences)}
+        runs = measured.loc[method]
+        seeds = runs.index.intersection(reference.index)
+        row: dict[str, Any] = {"method": method, "label": methods.get(method).label, "seeds": len(seeds)}
         for measure in MEASURES:
-            estimate = inference.paired(differences[measure].tolist())
+            differences = runs[measure][seeds] - reference[measure][seeds]
+            estimate = inference.paired(differences.tolist())
             row[measure] = estimate.mean
             row[f"{measure}_half_width"] = estimate.half_width
         rows.append(row)
