@@ -233,9 +233,7 @@ def main() -> None:
         search = SEARCHES[name]
         if not given.show and search.climbs_from:
             if given.only or given.rows or given.seeds != str(SEED):
-                parser.error(
-                    f"{name} is a climb of one row with seed {SEED}: accepted is none of --only, --rows, --seeds"
-                )
+                parser.error(f"{name} is a climb of one row with seed {SEED}: expected none of --only, --rows, --seeds")
             climb(search)
         elif not given.show:
             seeds = [int(seed) for seed in given.seeds.split(",")]

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=STORE, help="where figures are written")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.parts if name not in PARTS]:
-        parser.error(f"unknown part {unknown[0]!r}: accepted is any of {', '.join(PARTS)}")
+        parser.error(f"unknown part {unknown[0]!r}: expected any of {', '.join(PARTS)}")
     torch.set_num_threads(1)
     code = provenance()  # of what runs, whatever is edited meanwhile; figures are a tracked file, too
     failed = 0

@@ -52,7 +52,7 @@ def wheel_problems(wheel: Path, root: Path = ROOT) -> list[str]:
     """What is wrong with a built wheel, in words."""
     found = []
     if wheel.stat().st_size > LARGEST:
-        found.append(f"{wheel.name} has {wheel.stat().st_size} bytes: accepted is at most {LARGEST}")
+        found.append(f"{wheel.name} has {wheel.stat().st_size} bytes: expected at most {LARGEST}")
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
         found += [f"missing: {name}" for name in sorted(package_files(root) - held)]

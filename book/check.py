@@ -134,10 +134,10 @@ def measures(page: Page, path: Path) -> Iterator[str]:
     if opens_with_a_figure(path) and not any(top < FIRST_SCREEN for top in page.evaluate(FIGURES)):
         yield f"no figure in the first {FIRST_SCREEN} px"
     if (size := weight(path)) > HEAVIEST:
-        yield f"{size / 1e6:.1f} MB: accepted is {HEAVIEST / 1e6:g} MB"
+        yield f"{size / 1e6:.1f} MB: expected at most {HEAVIEST / 1e6:g} MB"
     height = page.evaluate(HEIGHT)
     if height > TALLEST:
-        yield f"{height:,} px tall: accepted is {TALLEST:,} px"
+        yield f"{height:,} px tall: expected at most {TALLEST:,} px"
     yield from (f"scroll bar inside the page: {place}" for place in page.evaluate(SCROLLED))
     yield from (f"link text of {len(text)} characters: {text}" for text in page.evaluate(LONG_LINKS, LONGEST_LINK))
 

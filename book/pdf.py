@@ -70,7 +70,7 @@ class Knob:
         """
         match = re.fullmatch(r"([a-z_]+):([1-9]\d*)=(\d+)", text)
         if not match:
-            raise ValueError(f"--knob {text!r}: accepted is PAGE:FIGURE=STEP, such as ring:2=7")
+            raise ValueError(f"--knob {text!r}: expected PAGE:FIGURE=STEP, such as ring:2=7")
         return cls(match[1], int(match[2]), int(match[3]))
 
 

@@ -50,7 +50,7 @@ def test_chunks_give_the_loss_the_gradient_and_the_keys_of_the_whole_batch(name:
     expected = processes.train(recipe, 0, 1)[0]  # later steps begin elsewhere, by rounding: tests/test_distributed.py
     for chunks in (2, 4):
         if chunks > getattr(recipe.keys, "shuffle_groups", 1) > 1:
-            with pytest.raises(ArgumentError, match=r"accumulate=4: accepted is at most 2, the groups of batch-norm"):
+            with pytest.raises(ArgumentError, match=r"accumulate=4: expected at most 2, the groups of batch-norm"):
                 processes.train(recipe, 0, 1, chunks=chunks)
             continue
         got = processes.train(recipe, 0, 1, chunks=chunks)[0]
@@ -106,11 +106,11 @@ def test_the_loop_sees_and_scores_a_chunk_at_a_time(name, pictures, tiny, shrink
 
 @pytest.mark.parametrize("chunks", [3, 16])
 def test_chunks_that_do_not_fit_the_batch_are_refused(chunks, pictures, tiny, shrink) -> None:
-    with pytest.raises(ArgumentError, match=f"accumulate={chunks}: accepted is 1, or a divisor of 16, the batch of"):
+    with pytest.raises(ArgumentError, match=f"accumulate={chunks}: expected 1, or a divisor of 16, the batch of"):
         pretrain(shrink(methods.get("ring/moco")), tiny.override(accumulate=chunks), pictures(48), log=quiet)
     for changes, why in (({"accumulate": 4}, "accumulate=4"), ({"overrides": {"keys.shuffle_groups": 2}}, "groups=2")):
         synced = tiny.override(sync_batch_norm=True, **changes)
-        with pytest.raises(ArgumentError, match=f"sync_batch_norm=True: accepted is False with .*{why}"):
+        with pytest.raises(ArgumentError, match=f"sync_batch_norm=True: expected False with .*{why}"):
             pretrain(shrink(methods.get("ring/moco")).override(synced.overrides), synced, pictures(48), log=quiet)
     assert tiny.override(accumulate=1).identity() == tiny.identity()
     assert tiny.override(accumulate=chunks).identity() == tiny.identity() | {"accumulate": chunks}

@@ -144,7 +144,7 @@ def test_what_is_not_there_or_not_annotated_is_refused(tmp_path) -> None:
     refused(
         (lambda: part.target(0, masks=True), NotApplicableError, "made has no masks"),
         (lambda: part.target(0, keypoints=True), NotApplicableError, "made has no keypoints"),
-        (lambda: kind("made", part.annotations, None, shown), ArgumentError, "pictures=1: accepted is 2"),
+        (lambda: kind("made", part.annotations, None, shown), ArgumentError, "pictures=1: expected 2"),
     )
 
 

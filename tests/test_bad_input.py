@@ -269,7 +269,7 @@ def test_a_terminal_without_greek_shows_a_number(monkeypatch) -> None:
 def test_a_long_path_of_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool.sys, "platform", "linux")
     monkeypatch.setattr(pool.forkserver, "ensure_running", Mock(side_effect=OSError("AF_UNIX path too long")))
-    with pytest.raises(errors.ArgumentError, match="TMPDIR='.*': accepted is a shorter path"):
+    with pytest.raises(errors.ArgumentError, match="TMPDIR='.*': expected a shorter path"):
         pool._worker_context(2)
 
 

@@ -194,7 +194,7 @@ def test_fit_stops_and_returns_to_the_best_epoch():
 def test_fit_names_what_it_refuses():
     x = torch.randn(100, 1)
     for batch, held_out, message in (
-        (64, 0.2, "x='100 rows': accepted is enough for a batch of 64"),
+        (64, 0.2, "x='100 rows': expected enough for a batch of 64"),
         (16, 0.5, "enough for a batch of 16 in each of the three parts"),
     ):
         with pytest.raises(ArgumentError, match=message):

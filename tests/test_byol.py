@@ -131,10 +131,10 @@ def test_runs_record_how_embeddings_lie_and_end_as_they_did_before(pictures, tin
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"momentum": 1.5}, "^momentum=1.5: accepted is None, or a number from 0 to 1"),
-        ({"momentum": "0.9"}, "^momentum='0.9': accepted is None, or a number"),
-        ({"predictor": 0}, "^predictor=0: accepted is None, or a width of at least 1"),
-        ({"predictor": 2.5}, "^predictor=2.5: accepted is None, or a width"),
+        ({"momentum": 1.5}, "^momentum=1.5: expected None, or a number from 0 to 1"),
+        ({"momentum": "0.9"}, "^momentum='0.9': expected None, or a number"),
+        ({"predictor": 0}, "^predictor=0: expected None, or a width of at least 1"),
+        ({"predictor": 2.5}, "^predictor=2.5: expected None, or a width"),
     ],
 )
 def test_fields_outside_their_range_are_refused(arguments, message) -> None:

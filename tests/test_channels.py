@@ -186,7 +186,7 @@ def test_a_map_with_other_channels_than_the_embedding_is_refused() -> None:
         loss_of(learner_of(replace(recipe, keys=keys.Locations(block))), recipe.views.make(scenes(3), CROPS))
 
     refused(
-        (lambda: lose("conv2"), ArgumentError, "dim=8: accepted is 4, the channels of the map conv2"),
+        (lambda: lose("conv2"), ArgumentError, "dim=8: expected 4, the channels of the map conv2"),
         (lambda: lose("conv9"), UnknownNameError, "conv9"),
     )
 

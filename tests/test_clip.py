@@ -137,11 +137,11 @@ def test_a_set_of_pairs_is_indexed_together_and_refuses_what_does_not_fit() -> N
     assert made.channels == 3
     other = replace(made, items=Captioned(made.items.pictures, Texts(["another"] * 6)))
     assert other.fingerprint != made.fingerprint
-    with pytest.raises(ArgumentError, match="^sentences=5: accepted is 6, one for each picture"):
+    with pytest.raises(ArgumentError, match="^sentences=5: expected 6, one for each picture"):
         Captioned(made.items.pictures, Texts(["a"] * 5))
-    with pytest.raises(ArgumentError, match=r"^pictures='torch.float32 .*': accepted is uint8 of shape \[N, C, H, W\]"):
+    with pytest.raises(ArgumentError, match=r"^pictures='torch.float32 .*': expected uint8 of shape \[N, C, H, W\]"):
         Captioned(made.items.pictures.float(), made.items.sentences)
-    with pytest.raises(ArgumentError, match=r"accepted is Captioned, pictures and their sentences"):
+    with pytest.raises(ArgumentError, match=r"expected Captioned, pictures and their sentences"):
         replace(made, items=made.items.pictures)
 
 

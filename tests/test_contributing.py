@@ -142,7 +142,7 @@ def test_the_objective_at_its_edges(page) -> None:
     assert_absent_negatives_do_not_count(page.Margin(0.2))
     views = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
     assert objectives.from_views(*views, page.Margin(0.2)) > objectives.from_views(*views)
-    with pytest.raises(ArgumentError, match="^margin=0: accepted is a positive number"):
+    with pytest.raises(ArgumentError, match="^margin=0: expected a positive number"):
         page.Margin(0)
 
 
@@ -155,7 +155,7 @@ def test_mixed_negatives_are_half_of_the_closest_and_never_the_own_key(page) -> 
         others = sorted(set(range(40)) - {query}, key=lambda key: -float(scores[query, key]))
         assert set(row[:900]) == set(others[:3])  # 10 % of 39 keys, whole ones
         assert set(row[900:]) == set(others)
-    with pytest.raises(ArgumentError, match="^k=0: accepted is"):
+    with pytest.raises(ArgumentError, match="^k=0: expected"):
         page.Mixed(k=0)
 
 

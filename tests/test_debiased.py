@@ -86,7 +86,7 @@ def test_absent_negatives_do_not_count_and_gradients_stay_finite() -> None:
 
 @pytest.mark.parametrize("prior", [-0.1, 1.0, 2, math.nan, True, "0.1", None])
 def test_a_prior_outside_its_range_is_refused(prior: object) -> None:
-    with pytest.raises(ArgumentError, match="^prior=.*: accepted is a number from 0 to below 1"):
+    with pytest.raises(ArgumentError, match="^prior=.*: expected a number from 0 to below 1"):
         Debiased(prior)  # type: ignore[arg-type]
 
 
@@ -95,5 +95,5 @@ def test_what_it_needs_is_refused_by_name() -> None:
     with pytest.raises(NotApplicableError, match=r"Debiased\(prior=0.1\) corrects by one positive key"):
         replace(debiased, name="x/near", positives=positives.Neighbours())
     own, others = logits(0.5)
-    with pytest.raises(ArgumentError, match="^highest=None: accepted is 1/τ with Debiased"):
+    with pytest.raises(ArgumentError, match="^highest=None: expected 1/τ with Debiased"):
         Debiased()(Scores(own, others))

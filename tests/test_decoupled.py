@@ -88,7 +88,7 @@ def test_two_views_give_the_loss_of_the_recipe() -> None:
 
 @pytest.mark.parametrize("sigma", [0.0, -1, math.nan, True, "0.5", None])
 def test_a_sigma_outside_its_range_is_refused(sigma: object) -> None:
-    with pytest.raises(ArgumentError, match="^sigma=.*: accepted is a positive number"):
+    with pytest.raises(ArgumentError, match="^sigma=.*: expected a positive number"):
         DecoupledWeighted(sigma)  # type: ignore[arg-type]
 
 
@@ -97,5 +97,5 @@ def test_what_it_needs_is_refused_by_name() -> None:
     with pytest.raises(NotApplicableError, match=r"DecoupledWeighted\(sigma=0.5\) weighs one positive key"):
         replace(dclw, name="x/near", positives=positives.Neighbours())
     scores = unit_scores(0.5)
-    with pytest.raises(ArgumentError, match="^highest=None: accepted is 1/τ with DecoupledWeighted"):
+    with pytest.raises(ArgumentError, match="^highest=None: expected 1/τ with DecoupledWeighted"):
         DecoupledWeighted()(Scores(scores.own, scores.negatives))

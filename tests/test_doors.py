@@ -127,7 +127,7 @@ def test_what_may_not_be_stored_is_refused_and_nothing_is_stored() -> None:
     good = unit(2, 3, torch.float32)
     bad = torch.stack([good[0], torch.full((6,), math.nan)])
     refused(
-        (lambda: queue.enqueue(bad), ArgumentError, "keys='nan or inf in 1 of 2 rows': accepted is finite"),
+        (lambda: queue.enqueue(bad), ArgumentError, "keys='nan or inf in 1 of 2 rows': expected finite"),
         (lambda: queue.enqueue(good * 50), ArgumentError, "keys='a row of length 50'.*divided by their length"),
         (lambda: queue.enqueue(good[:, :5]), ArgumentError, r"keys=\(2, 5\).*\[B, 6\]"),
         (lambda: queue.enqueue(good.long()), ArgumentError, "keys=torch.int64"),
@@ -199,7 +199,7 @@ def test_keys_that_do_not_suffice_are_refused(part, case) -> None:
     else:
         own, count = torch.zeros(2, dtype=torch.int64), 1
     pool = Candidates(torch.zeros(2, count), own, None, banned)
-    refused((lambda: part.select(pool, BatchRandom(generator()), 0, 1), ArgumentError, f"keys={count}: accepted is"))
+    refused((lambda: part.select(pool, BatchRandom(generator()), 0, 1), ArgumentError, f"keys={count}: expected"))
 
 
 def test_losses_of_nothing_are_refused() -> None:
@@ -356,14 +356,14 @@ def test_views_that_are_no_two_dense_real_tensors_are_named() -> None:
         (lambda: from_views(z.numpy(), z), ArgumentError, "z1='ndarray'"),
         (lambda: from_views(torch.nested.nested_tensor([z[0]]), z), ArgumentError, "z1='torch.float32, nested'"),
         (lambda: from_views(z.to_sparse(), z), ArgumentError, "z1='torch.float32, torch.sparse_coo'"),
-        (lambda: from_views(z, z.to("meta")), ArgumentError, "z1, z2='cpu, meta': accepted is tensors of one device"),
+        (lambda: from_views(z, z.to("meta")), ArgumentError, "z1, z2='cpu, meta': expected tensors of one device"),
         (lambda: from_views(z, z, "infonce"), ArgumentError, r"objective='infonce'.*objectives.InfoNCE\(\)"),
         (lambda: from_views(z, z, InfoNCE), ArgumentError, "objective='InfoNCE, a class'"),
         (lambda: from_views(z, z, temperature=1e-31), ArgumentError, "temperature=1e-31: .*at least 1e-28"),
         (lambda: from_views(z, z, temperature=torch.ones((), device="meta")), NotApplicableError, "no value"),
         (lambda: torch.vmap(lambda t: from_views(z, z, temperature=t))(torch.ones(2)), NotApplicableError, "no value"),
         (lambda: Stored(z, z.double()), ArgumentError, "queries, keys='torch.float32, torch.float64'"),
-        (lambda: Stored(z, z.to("meta")), ArgumentError, "'cpu, meta': accepted is tensors of one device"),
+        (lambda: Stored(z, z.to("meta")), ArgumentError, "'cpu, meta': expected tensors of one device"),
         (lambda: Candidates(z.to("meta"), torch.arange(4) % 3), ArgumentError, "logits, own='meta, cpu'"),
     )
 
@@ -475,4 +475,4 @@ def test_gradients_of_any_order_through_a_selection(part, way) -> None:
         expected = torch.stack([loss(q) for q in many])
         torch.testing.assert_close(torch.vmap(loss)(many), expected)
     elif part in (Ring(5, 60, k=None), Ball(50, k=None)):  # few keys, whose scores are computed one by one
-        refused((lambda: torch.vmap(loss)(many), NotApplicableError, "vmap over Stored keys: accepted is Candidates"))
+        refused((lambda: torch.vmap(loss)(many), NotApplicableError, "vmap over Stored keys: expected Candidates"))

@@ -155,7 +155,7 @@ def test_a_run_without_negatives_records_how_its_embeddings_lie(pictures, tiny) 
 @pytest.mark.parametrize("value", [0.0, -1, math.nan, True, "1", None])
 def test_weights_outside_their_range_are_refused(field: str, value: object) -> None:
     kind = BarlowTwins if field == "redundancy" else VICReg
-    with pytest.raises(ArgumentError, match=f"^{field}=.*: accepted is a positive number"):
+    with pytest.raises(ArgumentError, match=f"^{field}=.*: expected a positive number"):
         kind(**{field: value})
 
 
@@ -170,12 +170,12 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
     with pytest.raises(NotApplicableError, match=r"NoKeys\(\) leaves the positive alone, and objective=InfoNCE"):
         replace(methods.get("ring/simclr"), name="x/none", negatives=negatives.NoKeys())
     z1, z2 = views()
-    with pytest.raises(ArgumentError, match=r"^embeddings=None: accepted is queries and positives.* with BarlowTwins"):
+    with pytest.raises(ArgumentError, match=r"^embeddings=None: expected queries and positives.* with BarlowTwins"):
         objectives.from_queue(z1, z2, F.normalize(z1, dim=1), objective=BarlowTwins())
-    with pytest.raises(ArgumentError, match=r"^embeddings=\(3, 4\): accepted is a tensor of shape \[3, 2, d\]"):
+    with pytest.raises(ArgumentError, match=r"^embeddings=\(3, 4\): expected a tensor of shape \[3, 2, d\]"):
         Scores(torch.zeros(3), torch.zeros(3, 2), embeddings=torch.zeros(3, 4))
-    with pytest.raises(ArgumentError, match="^labels=.*: accepted is None here: VICReg"):
+    with pytest.raises(ArgumentError, match="^labels=.*: expected None here: VICReg"):
         objectives.from_views(z1, z2, VICReg(), labels=torch.zeros(7, dtype=torch.int64))
     for objective in (BarlowTwins(), VICReg()):
-        with pytest.raises(ArgumentError, match="^batch=1: accepted is at least two items"):
+        with pytest.raises(ArgumentError, match="^batch=1: expected at least two items"):
             objective.reduce(torch.zeros(1, 2, 3))

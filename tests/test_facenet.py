@@ -98,7 +98,7 @@ def test_the_learner_and_a_queue_hand_over_the_score_of_the_positive() -> None:
 
 @pytest.mark.parametrize("margin", [0.0, -1, math.nan, True, "0.2"])
 def test_a_margin_outside_its_range_is_refused(margin: object) -> None:
-    with pytest.raises(ArgumentError, match="^margin=.*: accepted is a positive number"):
+    with pytest.raises(ArgumentError, match="^margin=.*: expected a positive number"):
         Triplet(margin)  # type: ignore[arg-type]
 
 
@@ -109,7 +109,7 @@ def test_what_they_need_is_refused_by_name() -> None:
     jcl = methods.get("jcl/jcl")
     with pytest.raises(NotApplicableError, match=r"SemiHard\(\) compares keys with one positive key"):
         replace(jcl, name="x/joint", negatives=SemiHard())
-    with pytest.raises(ArgumentError, match=r"^positive=None: accepted is scores \[3\] of one positive each"):
+    with pytest.raises(ArgumentError, match=r"^positive=None: expected scores \[3\] of one positive each"):
         SemiHard().select(Candidates(torch.zeros(3, 7)), DRAWS, 0, 1)
-    with pytest.raises(ArgumentError, match=r"^positive=.*\[2\]\): accepted is a tensor of shape \[3\]"):
+    with pytest.raises(ArgumentError, match=r"^positive=.*\[2\]\): expected a tensor of shape \[3\]"):
         Candidates(torch.zeros(3, 7), positive=torch.zeros(2))

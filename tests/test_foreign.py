@@ -231,7 +231,7 @@ def test_timm_makes_an_exported_encoder_again(arch, trained, tmp_path) -> None:
         (
             lambda: exchange.export(run.folder, "keras"),
             ArgumentError,
-            "to='keras': accepted is timm or torchvision or torch or hub",
+            "to='keras': expected timm or torchvision or torch or hub",
         ),
     )
 

@@ -66,10 +66,10 @@ def test_two_processes_have_the_loss_and_the_gradient_of_one(name: str, ranks) -
 
 def test_it_is_refused_with_a_reason_where_there_is_no_group() -> None:
     z1, z2 = views()
-    with pytest.raises(ArgumentError, match="^gather=True: accepted is False where torch.distributed has no process"):
+    with pytest.raises(ArgumentError, match="^gather=True: expected False where torch.distributed has no process"):
         from_views(z1, z2, gather=True)
     with pytest.raises(ArgumentError, match="^gather=1"):
         from_views(z1, z2, gather=1)  # type: ignore[arg-type]
     group = mock.patch("contrastlab.support.collectives.initialised", return_value=True)
-    with group, pytest.raises(ArgumentError, match="^gather=True: accepted is False with spared"):
+    with group, pytest.raises(ArgumentError, match="^gather=True: expected False with spared"):
         from_views(z1, z2, gather=True, spared=torch.zeros(8, 8, dtype=torch.bool))

@@ -72,7 +72,7 @@ def test_a_large_beta_loses_no_digits_and_absent_negatives_do_not_count() -> Non
 
 @pytest.mark.parametrize("beta", [-0.1, math.inf, math.nan, True, "1", None])
 def test_a_beta_outside_its_range_is_refused(beta: object) -> None:
-    with pytest.raises(ArgumentError, match="^beta=.*: accepted is a number from 0 to 1e6"):
+    with pytest.raises(ArgumentError, match="^beta=.*: expected a number from 0 to 1e6"):
         HardWeighted(0.1, beta)  # type: ignore[arg-type]
 
 

@@ -276,11 +276,11 @@ def test_groups_that_cannot_be_shared_out_and_a_batch_of_one_are_refused(monkeyp
     recipe = methods.get("ring/simclr")
     learner = Learner(recipe, Settings(arch="tiny", dim=8), images=4, classes=2, seed=0)
     views = tuple(torch.rand(1, 3, 16, 16, generator=generator()) for _ in range(2))
-    with pytest.raises(ArgumentError, match="batch=1: accepted is at least two items"):
+    with pytest.raises(ArgumentError, match="batch=1: expected at least two items"):
         learner.loss(views, torch.tensor([0]), torch.tensor([0]), BatchRandom(generator()), 0, 1)
     monkeypatch.setattr(collectives, "world", lambda: (0, 2))
     assert [local_groups(groups) for groups in (1, 2, 6)] == [1, 1, 3]
-    with pytest.raises(ArgumentError, match=r"shuffle_groups=3: accepted is 1, or a multiple of .*processes, 2"):
+    with pytest.raises(ArgumentError, match=r"shuffle_groups=3: expected 1, or a multiple of .*processes, 2"):
         local_groups(3)
 
 

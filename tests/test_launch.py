@@ -61,7 +61,7 @@ def test_with_an_address_chapters_and_notebooks_have_them(monkeypatch: pytest.Mo
 
 def test_an_address_that_is_none_is_refused() -> None:
     for wrong in ("github.com/a/b", "https://gitlab.com/a/b", "https://github.com/a", "https://github.com/a/b/c"):
-        with pytest.raises(ValueError, match=r"accepted is https://github\.com/OWNER/NAME"):
+        with pytest.raises(ValueError, match=r"expected https://github\.com/OWNER/NAME"):
             launch.address("", {launch.VARIABLE: wrong})
 
 

@@ -42,7 +42,7 @@ def test_parts_of_a_folder_are_known_by_their_names_in_any_case(train, test, kin
 @both
 def test_folders_called_like_parts_of_which_none_can_be_told_are_refused(kind, tmp_path) -> None:
     refused((lambda: of_kind(kind, tmp_path, *in_classes("train_a"), *in_classes("train_b")), MissingDataError,
-             "the folders train_a, train_b are called like parts of a set: accepted is one folder train"))  # fmt: skip
+             "the folders train_a, train_b are called like parts of a set: expected one folder train"))  # fmt: skip
 
 
 @both
@@ -128,6 +128,6 @@ def test_all_pictures_below_a_folder_are_a_set_without_labels_in_the_order_of_th
     assert not splits.labelled
     refused(
         (lambda: data.load(str(tmp_path)), UnknownNameError, f"folder:{tmp_path}"),
-        (lambda: data.pictures_in(tmp_path / "loose.png"), ArgumentError, "folder='.*loose.png': accepted is a folder"),
-        (lambda: data.pictures_in(tmp_path / "none"), ArgumentError, "folder='.*none': accepted is a folder"),
+        (lambda: data.pictures_in(tmp_path / "loose.png"), ArgumentError, "folder='.*loose.png': expected a folder"),
+        (lambda: data.pictures_in(tmp_path / "none"), ArgumentError, "folder='.*none': expected a folder"),
     )

@@ -79,7 +79,7 @@ def test_colours_are_refused_where_there_are_none() -> None:
         Augmentation("mine", 12, randaugment=2).random(images(2, 2))
     with pytest.raises(ArgumentError, match="image_channels=5"):
         Split("lab").channels(5)
-    with pytest.raises(ArgumentError, match=r"accepted is uint8 or uint16 of shape \[N, C, H, W\] with C at least 1"):
+    with pytest.raises(ArgumentError, match=r"expected uint8 or uint16 of shape \[N, C, H, W\] with C at least 1"):
         ImageSet("few", images(2, 3).int(), torch.zeros(2, dtype=torch.int64), ("a",))
 
 

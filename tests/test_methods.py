@@ -37,7 +37,7 @@ def test_a_part_that_is_no_dataclass_is_refused_by_name() -> None:
     class Plain(objectives.InfoNCE):
         weight: float = 0.5  # no field, as the author forgot the decorator
 
-    with pytest.raises(ArgumentError, match=r"objective='Plain': accepted is .*@dataclass\(frozen=True\) stands above"):
+    with pytest.raises(ArgumentError, match=r"objective='Plain': expected .*@dataclass\(frozen=True\) stands above"):
         replace(methods.get("ring/moco"), name="x/plain", objective=Plain())
     with pytest.raises(NotImplementedError, match="Part has no latex"):
         _ = Part().latex

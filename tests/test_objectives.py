@@ -356,7 +356,7 @@ def test_alignment_and_uniformity_is_the_formula(t) -> None:
 @pytest.mark.parametrize("objective", [FMICL("kl"), AlignUniform()])
 def test_distances_are_not_read_from_logits_of_an_unknown_temperature(objective) -> None:
     scores = Scores(torch.zeros(3), torch.zeros(3, 4))
-    with pytest.raises(ArgumentError, match=f"highest=None: accepted is 1/τ with {type(objective).__name__}"):
+    with pytest.raises(ArgumentError, match=f"highest=None: expected 1/τ with {type(objective).__name__}"):
         objective(scores)
     assert objective(dataclasses.replace(scores, highest=2.0)).isfinite().all()
     assert FMICL("kl", similarity="cosine")(scores).isfinite().all()  # reads the scores themselves

@@ -186,12 +186,12 @@ def test_the_loop_of_the_page_is_twenty_lines_and_its_loss_falls(capsys: pytest.
         ({"objective": "infonce"}, "objective='infonce'"),
         ({"temperature": 0.0}, "temperature=0"),
         ({"queue": torch.full((40, 5), torch.nan)}, "queue"),
-        ({"negatives": negatives.NoKeys()}, r"negatives=NoKeys\(\): accepted is a choice of at least one key"),
-        ({"generator": 0}, "generator=0: accepted is None, or a torch.Generator"),
-        ({"total": 0}, "total=0: accepted is an integer of at least 1"),
-        ({"step": -1}, "step=-1: accepted is an integer from 0 to 0, below total"),
-        ({"step": 3, "total": 3}, "step=3: accepted is an integer from 0 to 2"),
-        ({"module": torch.nn.Identity()}, "module='Identity': accepted is None with InfoNCE"),
+        ({"negatives": negatives.NoKeys()}, r"negatives=NoKeys\(\): expected a choice of at least one key"),
+        ({"generator": 0}, "generator=0: expected None, or a torch.Generator"),
+        ({"total": 0}, "total=0: expected an integer of at least 1"),
+        ({"step": -1}, "step=-1: expected an integer from 0 to 0, below total"),
+        ({"step": 3, "total": 3}, "step=3: expected an integer from 0 to 2"),
+        ({"module": torch.nn.Identity()}, "module='Identity': expected None with InfoNCE"),
     ],
 )
 def test_from_queue_names_what_it_does_not_take(change: dict[str, Any], message: str) -> None:

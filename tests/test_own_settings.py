@@ -109,7 +109,7 @@ def test_a_notebook_takes_own_settings_by_papermill(few, tmp_path, monkeypatch) 
     assert [each.settings["epochs"] for each in opened.results()] == [1]
     run, _ = opened.pretrained("ir")
     assert run.settings.epochs == 1
-    with pytest.raises(ArgumentError, match="settings='epochs=1': accepted is none in made, which runs no table"):
+    with pytest.raises(ArgumentError, match="settings='epochs=1': expected none in made, which runs no table"):
         notebook.study("made", given)
 
 
@@ -121,5 +121,5 @@ def test_what_nothing_can_be_made_of_is_refused_before_anything_is_computed(few,
         (lambda: table(tmp_path, settings="augmentation=foo"), UnknownNameError, "unknown augmentation 'foo'"),
         (lambda: table(tmp_path, settings="negatives.kk=3"), UnknownNameError, "unknown recipe field 'negatives.kk'"),
         (lambda: table(tmp_path, settings="objective.t=2"), ArgumentError, "a field of a part of ring/ir"),
-        (lambda: table(tmp_path, settings="negatives.k=0"), ContrastLabError, "k=0: accepted is a number"),
+        (lambda: table(tmp_path, settings="negatives.k=0"), ContrastLabError, "k=0: expected a number"),
     )

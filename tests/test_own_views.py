@@ -90,13 +90,13 @@ def test_the_entry_point_of_a_package_is_known(monkeypatch) -> None:
 def test_what_cannot_be_is_refused(pictures) -> None:
     images = pictures(2).items
     for name in ("crops", 3, "/mine"):
-        with pytest.raises(ArgumentError, match="^name=.*: accepted is a name of your own such as 'mine/crops'"):
+        with pytest.raises(ArgumentError, match="^name=.*: expected a name of your own such as 'mine/crops'"):
             register(name, noisy)  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError, match="unknown augmentation 'mine/pipelin'; did you mean mine/pipeline"):
         augmentation("mine/pipelin", 8)
     register("mine/raw", lambda size: lambda picture: picture)
     with pytest.raises(
-        ArgumentError, match=r"^mine/raw=.*: accepted is a function that gives floats of shape \[3, 8, 8\]"
+        ArgumentError, match=r"^mine/raw=.*: expected a function that gives floats of shape \[3, 8, 8\]"
     ):
         augmentation("mine/raw", 8).random(images)
     assert not any("/" in name for name in AUGMENTATIONS)

@@ -350,6 +350,6 @@ def test_precision_is_one_of_a_run_and_part_of_its_setup() -> None:
     assert mixed.settings("cifar10", "ir", "smoke").precision == "bf16-mixed"
     assert mixed.setup(column, "ir", "paper") == plan.setup(column, "ir", "paper-bf16")
     assert mixed.setup(column, "ir", "paper") != plan.setup(column, "ir", "paper")
-    with pytest.raises(ArgumentError, match="precision='16': accepted is None, 32-true, bf16-mixed or auto"):
+    with pytest.raises(ArgumentError, match="precision='16': expected None, 32-true, bf16-mixed or auto"):
         plan.with_precision("16")
     assert [papers.is_paper(name) for name in ("paper", "paper-bf16", "laptop", "regime")] == [True, True, False, False]

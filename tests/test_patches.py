@@ -212,7 +212,7 @@ def test_an_embedding_is_told_from_places_of_the_other_half(pictures) -> None:
     blocks = [(a.backbone, b.backbone) for a, b in zip(done.encoders, start.encoders, strict=True)]
     moved = [not torch.equal(p, q) for a, b in blocks for p, q in zip(a.parameters(), b.parameters(), strict=True)]
     assert all(moved)
-    with pytest.raises(errors.ArgumentError, match="dim=16: accepted is 12"):
+    with pytest.raises(errors.ArgumentError, match="dim=16: expected 12"):
         pretrain(recipe, settings.override(dim=16), pictures(48), seed=1)
 
 

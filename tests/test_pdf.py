@@ -98,7 +98,7 @@ def built(tmp_path: Path) -> Path:
 def test_a_knob_is_a_page_a_figure_and_a_step() -> None:
     assert pdf.Knob.parse("many_views:2=17") == pdf.Knob("many_views", 2, 17)
     for wrong in ("ring", "ring:0=1", "ring:1", "ring:1=-1", "ring:1=2 "):
-        with pytest.raises(ValueError, match="accepted is PAGE:FIGURE=STEP"):
+        with pytest.raises(ValueError, match="expected PAGE:FIGURE=STEP"):
             pdf.Knob.parse(wrong)
 
 

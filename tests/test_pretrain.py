@@ -314,7 +314,7 @@ def test_a_folder_that_is_deleted_during_a_run_is_named(pictures, tiny, shrink, 
 def test_encoders_as_they_begin_need_no_batch(pictures, tiny) -> None:
     few = tiny.override(batch_size=64)
     assert pretrain(methods.get("ours/random"), few, pictures(12), log=quiet).encoders
-    with pytest.raises(ArgumentError, match="batch_size=64: accepted is at most the number of images, 12"):
+    with pytest.raises(ArgumentError, match="batch_size=64: expected at most the number of images, 12"):
         pretrain(methods.get("ring/simclr"), few, pictures(12), log=quiet)
 
 

@@ -318,7 +318,7 @@ def test_a_process_that_waits_for_other_machines_says_so_and_hears_signals(monke
 
 def test_workers_are_refused_where_too_few_files_may_be_open(monkeypatch) -> None:
     monkeypatch.setattr(jobs.resource, "getrlimit", lambda of: (64, 64))
-    with pytest.raises(ArgumentError, match=r"^jobs=2: accepted is 1 where at most 64 files may be open \(ulimit -n\)"):
+    with pytest.raises(ArgumentError, match=r"^jobs=2: expected 1 where at most 64 files may be open \(ulimit -n\)"):
         jobs._local([], tables.Execution(), 2, quiet)
 
 

@@ -538,9 +538,9 @@ def test_a_run_of_one_s_own_needs_no_fabric_and_embeds_pictures_of_its_kind_only
     assert data.pictures_in(tmp_path / "laid out") == ("3.png", "test/a/2.png", "train/a/1.png")
     assert torch.equal(tables.embed(made.folder, tmp_path / "laid out"), expected.flip(0))
     for other in (TensorDataset(pictures), [], [1]):
-        with pytest.raises(ArgumentError, match="^images='.*accepted is a uint8 tensor .*, a folder, paths or Pillow"):
+        with pytest.raises(ArgumentError, match="^images='.*expected a uint8 tensor .*, a folder, paths or Pillow"):
             tables.embed(made.folder, other)
-        with pytest.raises(ArgumentError, match="^items='.*accepted is a set of contrastlab.data, such as ImageSet"):
+        with pytest.raises(ArgumentError, match="^items='.*expected a set of contrastlab.data, such as ImageSet"):
             pretrain(methods.get("ring/ir"), how, other)
 
 

@@ -320,7 +320,7 @@ def test_an_altered_file_is_noticed_a_newer_named_and_an_older_has_no_checksum(t
         results.read(path)
     path = results.save(make(), tmp_path)
     path.write_text(path.read_text().replace('"schema": 2', '"schema": 3'))
-    with pytest.raises(CorruptFileError, match="schema=3: accepted is 2; a newer version"):
+    with pytest.raises(CorruptFileError, match="schema=3: expected 2; a newer version"):
         results.read(path)
 
 

@@ -28,7 +28,7 @@ def twin(scores: Scores, q: float, density: float) -> Tensor:
 def test_the_loss_and_its_gradients_are_those_of_the_printed_equation(q, density, temperature) -> None:
     objective = RINCE(q, density)
     if q / temperature > 60:
-        with pytest.raises(ArgumentError, match="^temperature=0.01: accepted is at least 0.01667 with RINCE"):
+        with pytest.raises(ArgumentError, match="^temperature=0.01: expected at least 0.01667 with RINCE"):
             objective.check(temperature)
         return
     objective.check(temperature)
@@ -76,7 +76,7 @@ def test_absent_negatives_do_not_count_and_two_views_give_the_loss() -> None:
 @pytest.mark.parametrize("field", ["q", "density"])
 @pytest.mark.parametrize("value", [0.0, 1e-300, 1.1, math.nan, True, "0.5", None])
 def test_fields_outside_their_range_are_refused(field: str, value: object) -> None:
-    with pytest.raises(ArgumentError, match=f"^{field}=.*: accepted is a number from 1e-30 to 1"):
+    with pytest.raises(ArgumentError, match=f"^{field}=.*: expected a number from 1e-30 to 1"):
         RINCE(**{field: value})  # type: ignore[arg-type]
 
 
@@ -84,5 +84,5 @@ def test_what_it_needs_is_refused_by_name() -> None:
     rince = methods.get("rince/rince")
     with pytest.raises(NotApplicableError, match=r"RINCE\(q=0.5, density=0.01\) has one positive key"):
         replace(rince, name="x/near", positives=positives.Neighbours())
-    with pytest.raises(ArgumentError, match="^temperature=0.001: accepted is at least"):
+    with pytest.raises(ArgumentError, match="^temperature=0.001: expected at least"):
         replace(rince, name="x/cold", temperature=0.001)

@@ -122,7 +122,7 @@ def test_each_row_may_have_its_own_winner_but_never_by_default(tmp_path: Path) -
     assert searches.winner(path, row="ring/iring")[0] == "x1"
     assert searches.winner(path, row="ring/ir", printed=True)[0] == "x0"
     assert searches.section(path, row="ring/ir")["overrides"] == {"temperature": pytest.approx(0.3)}
-    with pytest.raises(ArgumentError, match="row='ring/moco': accepted is one of ring/ir, ring/iring"):
+    with pytest.raises(ArgumentError, match="row='ring/moco': expected one of ring/ir, ring/iring"):
         searches.winner(path, row="ring/moco")
     path.write_text(json.dumps({**json.loads(path.read_text()), "by_row": True}))
     with pytest.raises(ArgumentError, match="each row of this search has its own winner"):

@@ -177,7 +177,7 @@ def test_only_the_softmax_bounds_information() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="^bias=nan: accepted is a finite number"):
+    with pytest.raises(ArgumentError, match="^bias=nan: expected a finite number"):
         Sigmoid(math.nan)
     with pytest.raises(NotApplicableError, match=r"Sigmoid\(bias=-10.0\) decides about one positive key"):
         replace(methods.get("siglip/sigmoid"), name="x/near", positives=positives.Neighbours())

@@ -152,13 +152,13 @@ def test_the_loss_of_two_views_takes_the_numbers_of_the_items() -> None:
     with torch.no_grad():
         from_views(z2.flip(0), z1, SogCLR(0.5), temperature=0.5, module=averages, items=items)
     assert not torch.equal(averages.values[0, items], before[0, items])
-    with pytest.raises(ArgumentError, match="^items=None: accepted is the numbers of the queries' items"):
+    with pytest.raises(ArgumentError, match="^items=None: expected the numbers of the queries' items"):
         from_views(z1, z2, SogCLR(), module=averages)
-    with pytest.raises(ArgumentError, match=r"^items=\(3,\): accepted is None, or integers of shape \[4\], the number"):
+    with pytest.raises(ArgumentError, match=r"^items=\(3,\): expected None, or integers of shape \[4\], the number"):
         from_views(z1, z2, SogCLR(), module=averages, items=items[:3])
-    with pytest.raises(ArgumentError, match=r"^items=\(0, 10\): accepted is numbers from 0 to 9"):
+    with pytest.raises(ArgumentError, match=r"^items=\(0, 10\): expected numbers from 0 to 9"):
         from_views(z1, z2, SogCLR(), module=averages, items=torch.tensor([0, 1, 2, 10]))
-    with pytest.raises(ArgumentError, match="^module=.*: accepted is None, or a Averages with SogCLR"):
+    with pytest.raises(ArgumentError, match="^module=.*: expected None, or a Averages with SogCLR"):
         from_views(z1, z2, SogCLR(), module=torch.nn.Linear(2, 2), items=items)
 
 
@@ -203,7 +203,7 @@ def test_a_run_goes_on_with_its_averages(tmp_path: Path, pictures, tiny, monkeyp
 
 def test_what_cannot_be_is_refused() -> None:
     for rate in (0.0, 1.5, math.nan):
-        with pytest.raises(ArgumentError, match="^rate=.*: accepted is a number above 0, at most 1"):
+        with pytest.raises(ArgumentError, match="^rate=.*: expected a number above 0, at most 1"):
             SogCLR(rate)
     with pytest.raises(NotApplicableError, match=r"SogCLR\(rate=0.9\) knows one positive key of each item"):
         replace(RECIPE, name="x/near", positives=positives.Neighbours())

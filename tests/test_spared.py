@@ -88,9 +88,9 @@ def test_a_query_without_negatives_costs_nothing() -> None:
 def test_what_cannot_be_is_refused() -> None:
     z1, z2 = views()
     for spared in (torch.zeros(6, 5, dtype=torch.bool), torch.zeros(6, 6), [[True]]):
-        with pytest.raises(ArgumentError, match=r"^spared=.*: accepted is None, or booleans of shape \[6, 6\]"):
+        with pytest.raises(ArgumentError, match=r"^spared=.*: expected None, or booleans of shape \[6, 6\]"):
             objectives.from_views(z1, z2, spared=spared)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match=r"^spared=.*: accepted is None with BarlowTwins"):
+    with pytest.raises(ArgumentError, match=r"^spared=.*: expected None with BarlowTwins"):
         objectives.from_views(z1, z2, BarlowTwins(), spared=SAME)
     with pytest.raises(NotApplicableError, match=r"OtherLabel\(\) reads the classes of the keys, which a batch has"):
         replace(methods.get("ring/moco"), name="x/other", negatives=OtherLabel())

@@ -158,7 +158,7 @@ def test_the_command_line_chooses_the_precision(monkeypatch, capsys) -> None:
     for given in ([], ["--precision", "bf16-mixed"], ["--precision", "half"]):
         assert command.main(["run", "ring/table1", *given]) == 2
     assert seen == [None, "bf16-mixed"]
-    assert "precision='half': accepted is None, 32-true, bf16-mixed or auto" in capsys.readouterr().err
+    assert "precision='half': expected None, 32-true, bf16-mixed or auto" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("few")

@@ -126,19 +126,19 @@ def test_positives_of_the_same_label_are_those_of_a_loop() -> None:
     assert chosen is not None
     assert chosen.absent is not None
     assert [(~row).nonzero().flatten().tolist() for row in chosen.absent] == [[5, 6], [1], []]
-    with pytest.raises(ArgumentError, match="^labels=None: accepted is the classes of the keys"):
+    with pytest.raises(ArgumentError, match="^labels=None: expected the classes of the keys"):
         positives.SameLabel().select(Candidates(torch.zeros(3, 7), own), chosen, BatchRandom(torch.Generator()), 0, 1)
 
 
 @pytest.mark.parametrize(
     ("labels", "objective", "message"),
     [
-        (LABELS[:5], SupCon(), r"^labels=\(5,\): accepted is None, or integers of shape \[6\]"),
-        (LABELS.double(), SupCon(), "^labels=torch.float64: accepted is None, or integers"),
-        (LABELS.tolist(), SupCon(), "^labels='list': accepted is None, or integers"),
-        (LABELS, BinaryNCE(), "^labels=torch.int64: accepted is None here: BinaryNCE.* decides about one positive"),
-        (LABELS, FMICL(), "^labels=torch.int64: accepted is None here: FMICL.*neighbours in a numerator"),
-        (LABELS, Spectral(), "^labels=torch.int64: accepted is None here: Spectral"),
+        (LABELS[:5], SupCon(), r"^labels=\(5,\): expected None, or integers of shape \[6\]"),
+        (LABELS.double(), SupCon(), "^labels=torch.float64: expected None, or integers"),
+        (LABELS.tolist(), SupCon(), "^labels='list': expected None, or integers"),
+        (LABELS, BinaryNCE(), "^labels=torch.int64: expected None here: BinaryNCE.* decides about one positive"),
+        (LABELS, FMICL(), "^labels=torch.int64: expected None here: FMICL.*neighbours in a numerator"),
+        (LABELS, Spectral(), "^labels=torch.int64: expected None here: Spectral"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(labels, objective, message) -> None:
@@ -153,7 +153,7 @@ def test_what_it_needs_is_refused_by_name(pictures, tiny) -> None:
     with pytest.raises(NotApplicableError, match=r"SupCon\(mean='outside'\) has one key of the item"):
         replace(recipe, name="x/many", keys=keys.Queue(), views=methods.get("jcl/jcl").views,
                 negatives=negatives.Every(), positives=positives.Many())  # fmt: skip
-    with pytest.raises(ArgumentError, match="^mean='middle': accepted is outside or inside"):
+    with pytest.raises(ArgumentError, match="^mean='middle': expected outside or inside"):
         SupCon("middle")  # type: ignore[arg-type]
     unlabelled = pictures(48)
     unlabelled.labels[3] = -1

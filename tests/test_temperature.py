@@ -61,7 +61,7 @@ def test_numbers_of_any_kind_are_numbers(given) -> None:
 
 def test_what_is_no_temperature_is_refused() -> None:
     for given in (torch.tensor([0.1]), torch.tensor(1), torch.tensor(0.1 + 0j)):
-        with pytest.raises(ArgumentError, match="^temperature=.*: accepted is a positive number, or a floating-point"):
+        with pytest.raises(ArgumentError, match="^temperature=.*: expected a positive number, or a floating-point"):
             from_views(*views(), temperature=given)
     for given in (torch.tensor(-0.1), torch.tensor(torch.nan), 0, True, "0.1", None):
         with pytest.raises(ArgumentError, match="^temperature="):

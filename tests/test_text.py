@@ -341,7 +341,7 @@ def test_a_model_folder_that_lacks_something_is_named(tmp_path) -> None:
     def tokens_of() -> None:
         modality(sentences(1)).augmentation(settings(text=about))
 
-    heads = "head='moco_v3': accepted is 'linear' or 'mlp', with sentences"
+    heads = "head='moco_v3': expected 'linear' or 'mlp', with sentences"
     named = "text.model='bert-base-x': no model folder with a config.json; looked"
     refused(
         (lambda: networks(text={"model": "bert-base-x"}), MissingDataError, named),

@@ -210,7 +210,7 @@ def test_figures_are_stored_part_by_part(tmp_path, monkeypatch, capsys) -> None:
     assert (known["disk"]["seed"], known["disk"]["of"]) == (5, {"kind": 3})
     with pytest.raises(SystemExit):
         torture.main(["dsik", "--out", str(out)])
-    assert "accepted is any of kill, disk" in capsys.readouterr().err
+    assert "expected any of kill, disk" in capsys.readouterr().err
 
 
 def test_parts_run_where_no_file_system_can_be_mounted(tmp_path, monkeypatch) -> None:

@@ -71,7 +71,7 @@ def test_doctor_lists_every_picture_sound_and_row_that_cannot_be_read(tmp_path, 
     assert f"7 of {20 + 1 + 3 + 2} files and rows cannot be read; contrastlab run --skip-unreadable" in said.err
     whole = animals(tmp_path / "whole", 2, ())
     assert list(doctor.unreadable(whole)) == [f"{whole}: 4 files and rows, all can be read"]
-    with pytest.raises(ArgumentError, match="accepted is a folder"):
+    with pytest.raises(ArgumentError, match="expected a folder"):
         list(doctor.unreadable(tmp_path / "absent"))
 
 
@@ -135,11 +135,11 @@ def test_what_has_no_files_of_ones_own_is_not_skipped(tmp_path) -> None:
     (tmp_path / "s.txt").write_text("a b\nc d\n", encoding="utf-8")
     options = {**LOCAL, "out_dir": tmp_path, "log": quiet, "skip_unreadable": True}
     refused(
-        (lambda: data.load("digits", skip_unreadable=True), ArgumentError, "accepted is False with digits"),
+        (lambda: data.load("digits", skip_unreadable=True), ArgumentError, "expected False with digits"),
         (
             lambda: data.load(f"sentences:{tmp_path}/s.txt", skip_unreadable=True),
             ArgumentError,
             "False with sentences:",
         ),
-        (lambda: tables.table("ring", 1, "shapes", **options), ArgumentError, "accepted is False with shapes"),
+        (lambda: tables.table("ring", 1, "shapes", **options), ArgumentError, "expected False with shapes"),
     )

@@ -82,9 +82,9 @@ def test_what_cannot_be_is_refused(resnet, tmp_path: Path, pictures) -> None:
     path, state = resnet
     with pytest.raises(MissingDataError, match="nothing.pth does not exist"):
         settings(tmp_path / "nothing.pth")
-    with pytest.raises(CorruptFileError, match="is a folder: accepted is a file"):
+    with pytest.raises(CorruptFileError, match="is a folder: expected a file"):
         settings(tmp_path)
-    with pytest.raises(ArgumentError, match="^arch=.*: accepted is the architecture of"):
+    with pytest.raises(ArgumentError, match="^arch=.*: expected the architecture of"):
         pretrain(RANDOM, settings(path, arch="resnet50"), pictures(16), log=quiet)
     given = settings(path)
     torch.save({name: tensor + 1 for name, tensor in state.items()}, path)

@@ -897,7 +897,7 @@ def _checked_objective(objective: object, temperature: float | Tensor) -> Object
         try:
             number = float(temperature.detach())
         except RuntimeError as error:
-            raise NotApplicableError("temperature has no value: accepted is a tensor off meta and vmap") from error
+            raise NotApplicableError("temperature has no value: expected a tensor off meta and vmap") from error
         objective.check(number)
     return objective
 

@@ -96,7 +96,7 @@ def _encoders(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, An
     arguments = dict(values["build"])
     build = _builder(arguments.pop("kind", "image"))
     if "weights" in arguments:  # they are in this file; another folder is not read on its behalf
-        raise ValueError(f"build.weights={arguments['weights']!r}: accepted is a file with weights of its own")
+        raise ValueError(f"build.weights={arguments['weights']!r}: expected a file with weights of its own")
     built = {}
     for name, channels in streams.items():
         if name not in same:

@@ -129,7 +129,7 @@ def read(path: Path) -> dict[str, Tensor]:
     """
     files.check_regular(path)
     if not path.exists():
-        raise errors.MissingDataError(f"{path} does not exist: accepted is a file of weights")
+        raise errors.MissingDataError(f"{path} does not exist: expected a file of weights")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -139,7 +139,7 @@ def read(path: Path) -> dict[str, Tensor]:
     except (*files.DAMAGED, pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError) as error:
         first_line = _reason(error).splitlines()[0]
         accepted = "a .safetensors file, or tensors and plain values of torch.save; other objects are not read"
-        raise errors.CorruptFileError(f"{path} holds no state dict ({first_line}); accepted is {accepted}") from error
+        raise errors.CorruptFileError(f"{path} holds no state dict ({first_line}); expected {accepted}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -223,7 +223,7 @@ def _parts_by_word(name: str, subfolders: list[Path]) -> dict[str, Path]:
     if len(train) != 1:
         names = ", ".join(path.name for path in subfolders)
         accepted = "one folder train, beside test or val; or folders called by their class"
-        raise MissingDataError(f"{name}: the folders {names} are called like parts of a set: accepted is {accepted}.")
+        raise MissingDataError(f"{name}: the folders {names} are called like parts of a set: expected {accepted}.")
     # of several folders of one part the first is read
     return {part_of_folder[path]: path for path in reversed(subfolders)}
 

@@ -195,7 +195,7 @@ def _image_column(schema: Any, path: str) -> str:
                 usable.append(str(column.name))
     if not usable:
         accepted = "a column of images, a struct with the fields bytes and path"
-        raise ArgumentError(f"{path} has the columns {', '.join(schema.names)}: accepted is {accepted}")
+        raise ArgumentError(f"{path} has the columns {', '.join(schema.names)}: expected {accepted}")
     for name in ("img", "image"):
         if name in usable:
             return name

@@ -430,7 +430,7 @@ class _Dots(torch.autograd.Function):
 
     @staticmethod
     def vmap(*arguments: Any) -> Any:
-        raise NotApplicableError("torch.vmap over Stored keys: accepted is Candidates, whose scores are plain tensors")
+        raise NotApplicableError("torch.vmap over Stored keys: expected Candidates, whose scores are plain tensors")
 
 
 def _dots(queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ class NonFiniteLossError(ContrastLabError, FloatingPointError):
 
 def reject(argument: str, value: Any, accepted: str) -> ArgumentError:
     """An :class:`ArgumentError` in the one wording used everywhere."""
-    return ArgumentError(f"{argument}={value!r}: accepted is {accepted}")
+    return ArgumentError(f"{argument}={value!r}: expected {accepted}")
 
 
 def check(holds: object, argument: str, value: Any, accepted: str) -> None:

@@ -47,9 +47,9 @@ def content_hash(path: Path) -> str:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:16]
     except FileNotFoundError as error:
-        raise MissingDataError(f"{path} does not exist: accepted is a file") from error
+        raise MissingDataError(f"{path} does not exist: expected a file") from error
     except IsADirectoryError as error:
-        raise CorruptFileError(f"{path} is a folder: accepted is a file") from error
+        raise CorruptFileError(f"{path} is a folder: expected a file") from error
     except PermissionError as error:
         raise unreadable(str(path), error) from error
 

@@ -76,7 +76,7 @@ class Provenance(FrozenModel):
     @classmethod
     def _utc(cls, value: datetime) -> datetime:
         if value.utcoffset() is None or value.utcoffset():
-            raise ValueError("accepted is a time in UTC with its zone, as datetime.now(UTC) gives it")
+            raise ValueError("expected a time in UTC with its zone, as datetime.now(UTC) gives it")
         return value
 
 

@@ -148,7 +148,7 @@ def _elsewhere(network: Any, settings: Settings, to: str) -> tuple[str, dict[str
         }
         return "vit_small_patch16_224", {**sizes, **channels}
     what = f"arch={settings.arch}, stem={settings.stem}, width={settings.width:g}, {network.in_channels} channels"
-    raise NotApplicableError(f"{to} has no network with {what}; accepted is --to hub-folder")
+    raise NotApplicableError(f"{to} has no network with {what}; use --to hub-folder")
 
 
 def _exists_elsewhere(settings: Settings, to: str, *, has_rgb: bool) -> bool:

@@ -92,7 +92,7 @@ class Execution:
         check_integer("num_nodes", self.num_nodes)
         check_choice("accelerator", self.accelerator, ("auto", "cpu", "cuda", "gpu"))
         if self.accelerator in ("cuda", "gpu") and not torch.cuda.is_available():
-            raise DeviceError(f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto, cpu")
+            raise DeviceError(f"accelerator={self.accelerator!r}: there is no CUDA device here; expected auto or cpu")
         check_choice("strategy", self.strategy, ("auto", "ddp"))
         check(not own_path("out_dir", self.out_dir).is_file(), "out_dir", str(self.out_dir), "a folder")
         check(minutes is None or minutes >= 0, "max_minutes", minutes, "None, or minutes of at least 0")

@@ -163,4 +163,4 @@ def _try(encoder: encoders.Encoder, settings: Settings, channels: int) -> None:
         problem = (str(error) or type(error).__name__).splitlines()[0]
     if problem:
         wanted = f"a network from {list(seen.shape)} to features [B, F] or a map [B, F, h, w]"
-        raise NotApplicableError(f"{settings.arch} is not scored: accepted is {wanted} ({problem})")
+        raise NotApplicableError(f"{settings.arch} is not scored: expected {wanted} ({problem})")

@@ -413,10 +413,10 @@ def _check_raw(raw: Mapping[str, Any]) -> None:
     """Refuse a file whose columns or settings are no tables."""
     columns = raw.get("columns")
     if not isinstance(columns, dict) or not all(isinstance(column, str | dict) for column in columns.values()):
-        raise ValueError(f"columns={columns!r}: accepted is a table of columns, each a text or a table")
+        raise ValueError(f"columns={columns!r}: expected a table of columns, each a text or a table")
     settings = raw.get("settings")
     if not isinstance(settings, dict):
-        raise ValueError(f"settings={settings!r}: accepted is a table of the paper's settings")
+        raise ValueError(f"settings={settings!r}: expected a table of the paper's settings")
 
 
 def _check_printed(kind: str, names: Iterable[str], printed: set[str], suffixes: set[str]) -> None:

@@ -257,7 +257,7 @@ def _check_schema(record: dict[str, Any]) -> None:
     """Refuse a record of another schema."""
     schema = record.get("schema")
     if schema != 2:
-        raise ValueError(f"schema={schema!r}: accepted is 2; a newer version of this package may have written it")
+        raise ValueError(f"schema={schema!r}: expected 2; a newer version of this package may have written it")
 
 
 def _with_valid_checksum(record: dict[str, Any]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Artefact:
         try:
             record = files.read_record(path)
             if record.get("schema", 1) != 1:
-                raise ValueError(f"schema={record['schema']!r}: accepted is 1; a newer version may have written it")
+                raise ValueError(f"schema={record['schema']!r}: expected 1; a newer version may have written it")
             wrong = [name for name, of in self.fields.items() if not isinstance(record.get(name), of)]
             if wrong:
                 raise ValueError(f"{', '.join(wrong)}: missing, or of another type")

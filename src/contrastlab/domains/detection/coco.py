@@ -500,7 +500,7 @@ def _voc_object(element: ElementTree.Element) -> _VocObject:
 class _NoEntities(ElementTree.TreeBuilder):
     def doctype(self, name: str, *_: object) -> None:
         # without a document type there are no entities, which would make a small file large or name other files
-        raise ValueError(f"it declares a document type, <!DOCTYPE {name}>: accepted is XML without one")
+        raise ValueError(f"it declares a document type, <!DOCTYPE {name}>: expected XML without one")
 
 
 def _text(element: ElementTree.Element, path: str) -> str:
