@@ -76,10 +76,23 @@ def settings_of(method: str, profile: str) -> Settings:
     if profile == "smoke":
         overrides = {"keys.momentum": 0.99, "keys.predictor": 64} if method == "byol/byol" else {}
         return Settings().override(
-            image_size=16, augmentation="mocov2", arch="tiny", stem="cifar", head="mlp", dim=32, train_images=256,
-            test_images=256, epochs=2, batch_size=64, lr=0.05, schedule="cosine", milestones=[], knn_every=0,
-            linear={"solver": "lbfgs", "features": "pooled"}, overrides=overrides,
-        )  # fmt: skip
+            image_size=16,
+            augmentation="mocov2",
+            arch="tiny",
+            stem="cifar",
+            head="mlp",
+            dim=32,
+            train_images=256,
+            test_images=256,
+            epochs=2,
+            batch_size=64,
+            lr=0.05,
+            schedule="cosine",
+            milestones=[],
+            knn_every=0,
+            linear={"solver": "lbfgs", "features": "pooled"},
+            overrides=overrides,
+        )
     searched = "decoupled/simclr" if method == UNTRAINED else method
     path = shipped.folder("results") / "searches" / f"later-{searched.partition('/')[2]}.json"
     _, chosen = searches.winner(path)
