@@ -138,8 +138,11 @@ class ItemSet:
 
 
 def rows_at(items: Tensor, indices: Tensor) -> Tensor:
-    """``items.index_select(0, indices)``, of uint16 as well, which PyTorch selects on no GPU."""
-    if items.dtype == torch.uint16:
+    """``items.index_select(0, indices)``, of uint16 as well, which PyTorch selects on no GPU.
+
+    Items of other domains, such as texts, are indexed like a tensor and are none.
+    """
+    if isinstance(items, Tensor) and items.dtype == torch.uint16:
         return items.view(torch.int16).index_select(0, indices).view(torch.uint16)
     return items.index_select(0, indices)
 
