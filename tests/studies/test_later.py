@@ -106,7 +106,7 @@ def test_the_pictures_show_every_trained_method_once_and_the_untrained_encoder_a
         assert drawn == pytest.approx(sorted(means[measure].drop(later.UNTRAINED)))
         assert panel.lines[-1].get_xdata() == pytest.approx([means.loc[later.UNTRAINED, measure]] * 2)
 
-    by_bound, by_alignment = (figures.places(measure, means) for measure in ("bound", "alignment"))
+    by_bound, by_alignment = (figures.ranks(measure, means) for measure in ("bound", "alignment"))
     assert sorted(x for trace in by_bound.data for x in trace.x) == list(range(1, len(means)))
     assert "accuracy +1.00" in by_bound.layout.title.text.replace("<br>", " ")
     assert "accuracy −1.00" in by_alignment.layout.title.text.replace("<br>", " ")

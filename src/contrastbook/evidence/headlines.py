@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from contrastlab.tables.numbers import signed
+from contrastlab.tables.numbers import plural, signed
 from contrastlab.tables.report import PROFILES
 
 _TOML = tomllib.loads(resources.files("contrastbook.evidence").joinpath("headlines.toml").read_text("utf-8"))
@@ -96,5 +96,5 @@ def sentence(headline: Headline, line: Mapping[str, Any] | None) -> str:
 def place(line: Mapping[str, Any]) -> str:
     """Data, number of seeds and profile of a line, such as ``CIFAR-10, 8 seeds, profile tuned``."""
     on = DATA.get(line["dataset"], line["dataset"])
-    seeds = f"{line['used']} seed{'s' if line['used'] > 1 else ''}"
+    seeds = f"{line['used']} {plural('seed', line['used'])}"
     return f"{on}{' in place of the paper’s data' if line['stands_for'] else ''}, {seeds}, profile {line['profile']}"

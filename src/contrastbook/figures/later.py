@@ -118,11 +118,11 @@ def side_by_side(means: pd.DataFrame) -> Figure:
     return figure
 
 
-def places(measure: str, means: pd.DataFrame) -> go.Figure:
-    """Where each method stands by a measure and by linear accuracy, from the lowest to the highest value.
+def ranks(measure: str, means: pd.DataFrame) -> go.Figure:
+    """Each method's rank by a measure and by linear accuracy, 1 for the lowest value.
 
-    If the measure told the accuracy, the methods would lie on a diagonal. The title has the rank correlation and its
-    95 % interval.
+    If the measure told the accuracy, the methods would lie on a diagonal. The title has Spearman's rank correlation and
+    its 95 % interval.
 
     Args:
         measure: such as ``"bound"``, one of :data:`contrastbook.studies.later.MEASURES`.
@@ -141,8 +141,8 @@ def places(measure: str, means: pd.DataFrame) -> go.Figure:
     words = f"{signed(rho, sign=True)} ({signed(low, sign=True)} to {signed(high, sign=True)})"
     return chart(
         f"{later.MEASURES[measure]}: rank correlation with accuracy {words}",
-        "place by this measure, lowest first",
-        "place by linear accuracy, lowest first",
+        "rank by this measure, 1 is the lowest",
+        "rank by linear accuracy, 1 is the lowest",
         *traces,
         xaxis_range=[0, len(trained) + 1],
         yaxis_range=[0, len(trained) + 1],

@@ -222,18 +222,7 @@ def gains(measured: pd.DataFrame, base: str = "decoupled/simclr") -> pd.DataFram
         measured: rows of :func:`table`.
         base: the method that the others are compared with.
     """
-    reference = measured.loc[base]
-    rows: list[dict[str, Any]] = []
-    for method in METHODS:
-        if method == base or method not in measured.index.get_level_values("method"):
-            continue
-        runs = measured.loc[method]
-        seeds = runs.index.intersection(reference.index)
-        row: dict[str, Any] = {"method": method, "label": methods.get(method).label, "seeds": len(seeds)}
-        for measure in MEASURES:
-            differences = runs[measure][seeds] - reference[measure][seeds]
-            estimate = inference.paired(differences.tolist())
-            row[measure] = estimate.mean
-            row[f"{measure}_half_width"] = estimate.half_width
-        rows.append(row)
-    return pd.DataFrame(rows).set_index("method").sort_values("linear", ascending=False)
+    measures = list(MEASURES)
+    differences = measured[measures].sub(measured.loc[base][measures], level="seed").dropna()
+    apart = summary(differences).drop(index=[base, UNTRAINED], errors="ignore")
+    return apart.sort_values("linear", ascending=False)
