@@ -116,7 +116,7 @@ def run_hash(result: results.Result, source: DataSet) -> str:
 def stored_result(path: Path, sources: dict[str, DataSet]) -> str:
     """Hashes of a result, of its setup and of its run, 16 digits each."""
     result = results.read(path)
-    hashes = [result.config_hash, result.setup]
+    hashes = [result.config_hash, result.setup_hash]
     if not result.method.startswith(results.FOREIGN):
         hashes.append(run_hash(result, sources[result.dataset]))
     return " ".join(each[:16] for each in hashes)
@@ -134,7 +134,7 @@ def table_setups(paper: str, table: str) -> dict[str, str]:
         for name, column in plan.columns.items():
             for method in (*plan.rows, *plan.references):
                 try:
-                    setups[f"{name} {method}"] = plan.setup(column, method, profile)
+                    setups[f"{name} {method}"] = plan.setup_hash(column, method, profile)
                 except NotApplicableError:
                     setups[f"{name} {method}"] = "not applicable"
         digests[profile] = results.digest(setups)[:16]

@@ -393,7 +393,7 @@ def test_a_part_from_outside_is_another_run_once_its_code_is_another(tmp_path, m
         recipe = replace(methods.get("ring/ir"), negatives=module.OddPart())
         seen.append(recipe.identity()["code"])
         assert recipe.describe()["negatives"] == {"type": "OddPart"}
-        setups.append(results.setup(recipe.describe(), {}, "linear", {}))
+        setups.append(results.setup_hash(recipe.describe(), {}, "linear", {}))
     assert seen[0] == seen[2] != seen[1]
     assert setups[0] == setups[2] != setups[1]
     assert "code" not in methods.get("ring/ir").identity()

@@ -233,7 +233,7 @@ def test_a_column_may_change_settings_and_add_to_the_name_of_a_row() -> None:
     assert [s.width for s in widths.values()] == [0.5, 1.0, 2.0, 0.5, 1.0, 2.0]
     assert (widths["two"].linear.lr, widths["two"].linear.epochs, widths["one"].linear.lr) == (50.0, 100, 30.0)
     # top-1 and top-5 of one width are one cell; another width is another one, which keeps its name on other data
-    hashes = {name: plan.setup(column, "lab") for name, column in plan.columns.items()}
+    hashes = {name: plan.setup_hash(column, "lab") for name, column in plan.columns.items()}
     assert len(set(hashes.values())) == 3
     assert hashes["half"] == hashes["half5"]
     assert list(plan.select("cifar10")) == ["half", "one", "two", "half5", "one5", "two5"]
@@ -320,7 +320,7 @@ def test_a_column_names_data_task_metric_and_printed_column() -> None:
     assert {(c.data, c.on, c.metric, c.published) for c in others.values()} == {
         ("fashionmnist", "", "linear", ""), ("fashionmnist", "digits", "nn1", ""), ("fashionmnist", "", "knn200", ""),
     }  # fmt: skip
-    assert len({plan.setup(c, "ir") for c in plan.select("cifar10").values()}) == 2
+    assert len({plan.setup_hash(c, "ir") for c in plan.select("cifar10").values()}) == 2
 
 
 def test_the_full_graph_of_pictures_without_depth_is_that_of_their_two_channels() -> None:
@@ -348,8 +348,8 @@ def test_precision_is_one_of_a_run_and_part_of_its_setup() -> None:
     mixed = plan.with_precision("bf16-mixed")
     assert plan.with_precision(None) == plan
     assert mixed.settings("cifar10", "ir", "smoke").precision == "bf16-mixed"
-    assert mixed.setup(column, "ir", "paper") == plan.setup(column, "ir", "paper-bf16")
-    assert mixed.setup(column, "ir", "paper") != plan.setup(column, "ir", "paper")
+    assert mixed.setup_hash(column, "ir", "paper") == plan.setup_hash(column, "ir", "paper-bf16")
+    assert mixed.setup_hash(column, "ir", "paper") != plan.setup_hash(column, "ir", "paper")
     with pytest.raises(ArgumentError, match="precision='16': expected None, 32-true, bf16-mixed or auto"):
         plan.with_precision("16")
     assert [papers.is_paper(name) for name in ("paper", "paper-bf16", "laptop", "regime")] == [True, True, False, False]

@@ -26,11 +26,11 @@ def stored() -> dict[tuple[str, ...], dict[int, dict[str, float]]]:
     """Metrics by seed of every configuration on its data, from the files."""
     out: dict[tuple[str, ...], dict[int, dict[str, float]]] = {}
     for result in results.find(ROOT):  # gives the hashes; the numbers are read again below
-        out.setdefault((result.setup, result.provenance.data_fingerprint), {})
+        out.setdefault((result.setup_hash, result.provenance.data_fingerprint), {})
     for path in ROOT.glob("cells/*/*/*.json"):
         raw = json.loads(path.read_text(encoding="utf-8"))
-        setup = results.setup(raw["recipe"], raw["settings"], raw["task"], raw["task_config"])
-        out[setup, raw["provenance"]["data_fingerprint"]].setdefault(raw["seed"], {}).update(raw["metrics"])
+        setup_hash = results.setup_hash(raw["recipe"], raw["settings"], raw["task"], raw["task_config"])
+        out[setup_hash, raw["provenance"]["data_fingerprint"]].setdefault(raw["seed"], {}).update(raw["metrics"])
     return out
 
 

@@ -75,7 +75,7 @@ def test_the_shortest_come_first_and_none_that_ends_too_late(cell, monkeypatch) 
 
 def test_every_stored_cell_can_be_asked_again_also_by_names_of_older_settings() -> None:
     asked = results.find(shipped.folder("results"), table="ring/table1")
-    assert {replays.job_of(each).setup == each.setup for each in asked} == {True}
+    assert {replays.job_of(each).setup_hash == each.setup_hash for each in asked} == {True}
 
 
 def test_five_stored_cells_of_the_table_that_newcomers_see_come_out_again() -> None:

@@ -115,7 +115,7 @@ def test_a_run_is_trained_once_for_all_tasks_and_tables(few, tmp_path, monkeypat
     assert (listed[0]["profile"], listed[0]["epochs"]) == ("smoke", len(first.curve))
     assert listed[0]["score"] == f"linear {first.metrics['linear']:.2f}, knn200 {second.metrics['knn200']:.2f}"
     # ring's MoCo v2 is fmicl's MoCo: one recipe under two names
-    assert two.setup(two.columns["cifar10"], "fmicl/moco") != two.setup(two.columns["cifar10"], "fmicl/kl")
+    assert two.setup_hash(two.columns["cifar10"], "fmicl/moco") != two.setup_hash(two.columns["cifar10"], "fmicl/kl")
 
 
 def test_a_job_of_one_s_own_needs_no_table_and_is_read_again(few, tmp_path, monkeypatch) -> None:

@@ -238,7 +238,7 @@ def test_what_was_found_whole_is_checked_again_when_it_has_changed(tmp_path, mon
     as_another_process(monkeypatch)
     assert results.find(root) == first == [make()]
     as_another_process(monkeypatch)
-    assert results.find(root)[0].setup == first[0].setup
+    assert results.find(root)[0].setup_hash == first[0].setup_hash
     assert sum(verified) == 1
     assert results.read(path) == first[0]
     assert sum(verified) == 2

@@ -56,9 +56,9 @@ def off_profile(stored: Iterable[results.Result], folder: Path) -> list[str]:
         key = (plan.name, each.dataset, each.method, each.profile)
         if key not in setups:  # of every seed and column alike
             columns = plan.select(each.dataset).values()
-            setups[key] = {plan.setup(column, each.method, each.profile) for column in columns}
+            setups[key] = {plan.setup_hash(column, each.method, each.profile) for column in columns}
         path = folder / f"{search}.json"
-        if each.setup not in setups[key]:
+        if each.setup_hash not in setups[key]:
             out.append(f"{name}: its settings are not those of the profile today")
         elif methods.get(each.method).keys is None:  # nothing is trained, by whatever settings
             continue

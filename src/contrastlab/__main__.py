@@ -411,7 +411,7 @@ def _unregistered(stored: Sequence[Any], dataset: str, profile: str) -> Iterator
         is_foreign = result.method.startswith(results.FOREIGN)
         if (result.dataset, result.profile) != (dataset, profile) or is_foreign or result.method in registered:
             continue
-        group = (result.method, result.on or dataset, result.task, result.setup)
+        group = (result.method, result.on or dataset, result.task, result.setup_hash)
         groups.setdefault(group, []).append(result.metrics)
     for (method, scored_on, *_), metrics_of_seeds in groups.items():
         numbers = []

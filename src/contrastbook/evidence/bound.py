@@ -31,7 +31,7 @@ def frame(results: Iterable[Result]) -> pd.DataFrame:
             continue  # a recipe of one's own is known in its own process only
         recipe = methods.get(r.method)
         if recipe.bounds_information:  # older runs have it for rings and caves, too, where it depends on the scores
-            key = (r.dataset, r.profile, r.method, r.seed, r.setup)
+            key = (r.dataset, r.profile, r.method, r.seed, r.setup_hash)
             lines.setdefault(key, (*key[:3], recipe.label, r.seed, bounds[-1], r.metrics[METRIC]))
     columns = ["dataset", "profile", "method", "label", "seed", "bound", "accuracy"]
     return pd.DataFrame(list(lines.values()), columns=columns)

@@ -357,8 +357,8 @@ def _measured(claim: ClaimedDifference, read: Read, profile: str) -> _Measuremen
         "core_hours": (method.core_seconds + base.core_seconds) / 3600,
         "precision": method.precision,
         "data_fingerprint": method.data,
-        "setup_method": claim.plan.setup(claim.column, claim.method, profile),
-        "setup_base": claim.plan.setup(claim.column, claim.base, profile),
+        "setup_method": claim.plan.setup_hash(claim.column, claim.method, profile),
+        "setup_base": claim.plan.setup_hash(claim.column, claim.base, profile),
     }
     entries |= _above_untrained(claim, method, base, read)
     return _Measurement(inference.look(differences, claim.published, claim.sign), entries)

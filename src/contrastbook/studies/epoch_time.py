@@ -118,8 +118,8 @@ def _of_table(plan: TablePlan, results: Sequence[Result], dataset: str, method: 
     A ring and its base are timed on the same work only if both were run as this table says, not as another one does.
     """
     of_method = [r for r in results if r.method == method]
-    today = {plan.setup(column, method, profile) for column in plan.select(dataset).values()}
-    of_today = [r for r in of_method if r.setup in today]
+    today = {plan.setup_hash(column, method, profile) for column in plan.select(dataset).values()}
+    of_today = [r for r in of_method if r.setup_hash in today]
     return of_today or [r for r in of_method if r.table == plan.name]
 
 

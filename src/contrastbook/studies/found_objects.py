@@ -38,7 +38,7 @@ def _jobs(column: str, dataset: str, profile: str, rows: Sequence[str]) -> tuple
     if of_table.task not in ("boxes", "masks", "keypoints"):
         raise NotApplicableError(f"{column} is a column of {of_table.task}, which finds no objects")
     jobs = expand(plan, dataset, rows, [0], profile, column)
-    setups = {row: plan.setup(of_table, row, profile) for row in rows}
+    setups = {row: plan.setup_hash(of_table, row, profile) for row in rows}
     config = {"column": column, "data": dataset, "on": of_table.on, "rows": setups, "pictures": PICTURES, "best": BEST}
     return jobs, config
 

@@ -53,7 +53,7 @@ def _jobs(dataset: str, profile: str) -> dict[str, Job]:
 
 
 def _config(dataset: str, profile: str) -> dict[str, Any]:
-    rows = {label: job.setup for label, job in _jobs(dataset, profile).items()}
+    rows = {label: job.setup_hash for label, job in _jobs(dataset, profile).items()}
     return {"dataset": dataset, "scenes": SCENES, "rows": rows}
 
 

@@ -89,10 +89,10 @@ class Job:
         return tasks.get(self.task_name, self.settings)
 
     @cached_property
-    def setup(self) -> str:
-        """Hash of what decides the number beside data and seed; see :func:`contrastlab.tables.results.setup`."""
+    def setup_hash(self) -> str:
+        """Hash of what decides the number beside data and seed: :func:`contrastlab.tables.results.setup_hash`."""
         settings = self.settings.model_dump(mode="json")
-        return results.setup(self.effective_recipe.describe(), settings, self.task.name, self.task.identity())
+        return results.setup_hash(self.effective_recipe.describe(), settings, self.task.name, self.task.identity())
 
     def load(self, execution: Execution) -> tuple[Splits, Splits]:
         """Pre-training data, and the data the task scores on; the same object where they are the same."""
@@ -104,7 +104,7 @@ class Job:
     def config_hash(self, splits: tuple[Splits, Splits]) -> str:
         """Hash of what decides the number beside the seed, for data as :meth:`load` gives them."""
         return results.whole_hash(
-            self.setup, data_hash(*splits), self.effective_recipe.describe(), collectives.world()[1]
+            self.setup_hash, data_hash(*splits), self.effective_recipe.describe(), collectives.world()[1]
         )
 
     def check(self, splits: tuple[Splits, Splits]) -> None:

@@ -30,7 +30,7 @@ from contrastlab.tables.profiles import (
     shared_profiles,
 )
 from contrastlab.tables.published import PAPERS, Table, cells_of, plans
-from contrastlab.tables.results import setup
+from contrastlab.tables.results import setup_hash
 
 RANDOM = "ours/random"
 RANDOM_LAB = "ours/random_lab"  # the floor of two-stream methods
@@ -311,12 +311,12 @@ class TablePlan(Table):
             layers.append(own_settings.changes)
         return Settings().override(*layers)
 
-    def setup(self, column: Column, method: str, profile: str = PAPER) -> str:
-        """Hash of what decides a cell's number beside data and seed; see :func:`contrastlab.tables.results.setup`."""
+    def setup_hash(self, column: Column, method: str, profile: str = PAPER) -> str:
+        """Hash of what decides a cell's number beside data and seed: :func:`contrastlab.tables.results.setup_hash`."""
         settings = self.settings(column.data, method, profile, column)
         recipe = recipes.facts(self.resolve(method)).describe(settings.overrides)
         task = tasks.get(column.task, settings)
-        return setup(recipe, settings, task.name, task.identity())
+        return setup_hash(recipe, settings, task.name, task.identity())
 
     def search(self, dataset: str, method: str, profile: str) -> str:
         """The recorded search that chose a row's settings, if any: the data set's, the table's or the profile's."""

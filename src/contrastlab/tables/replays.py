@@ -67,7 +67,7 @@ def _decisive(result: Result) -> dict[str, str | int | None]:
     provenance = result.provenance
     versions = {name: provenance.versions.get(name) for name in ("torch", "torchvision", "numpy", "scipy")}
     return {
-        "recipe": result.setup[:8],
+        "recipe": result.setup_hash[:8],
         "data": provenance.data_fingerprint[:8],
         "precision": result.precision,
         "processor": provenance.gpu or provenance.cpu,

@@ -50,7 +50,7 @@ __all__ = [
     "provenance",
     "read",
     "save",
-    "setup",
+    "setup_hash",
     "whole_hash",
 ]
 
@@ -102,15 +102,15 @@ class Result(FrozenModel):
         return plain
 
     @cached_property
-    def setup(self) -> str:
+    def setup_hash(self) -> str:
         """Hash of recipe, settings and task: equal for results that a table may show in one row, whatever the data."""
-        return setup(self.recipe, self.settings, self.task, self.task_config)
+        return setup_hash(self.recipe, self.settings, self.task, self.task_config)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def config_hash(self) -> str:
-        """Hash of setup and data: equal for results that may be averaged over seeds."""
-        return whole_hash(self.setup, self.provenance.data_fingerprint, self.recipe, self.provenance.processes)
+        """Hash of the setup hash and the data: equal for results that may be averaged over seeds."""
+        return whole_hash(self.setup_hash, self.provenance.data_fingerprint, self.recipe, self.provenance.processes)
 
 
 def digest(config: Mapping[str, Any]) -> str:
@@ -119,7 +119,7 @@ def digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def setup(
+def setup_hash(
     recipe: Mapping[str, Any], settings: Settings | Mapping[str, Any], task: str, task_config: Mapping[str, Any]
 ) -> str:
     """Hash of what decides a number beside data and seed; mappings are as in a :class:`Result`."""
@@ -130,9 +130,9 @@ def setup(
     return digest({"recipe": unnamed, "settings": settings.identity(trained), "task": {"name": task, **task_config}})
 
 
-def whole_hash(setup: str, data: str, recipe: Mapping[str, Any], processes: int) -> str:
+def whole_hash(setup_hash: str, data: str, recipe: Mapping[str, Any], processes: int) -> str:
     """Hash of what decides a number beside the seed: also the processes that trained, where there are several."""
-    decisive: dict[str, Any] = {"setup": setup, "data": data}
+    decisive: dict[str, Any] = {"setup": setup_hash, "data": data}
     if processes > 1 and recipe.get("keys") is not None:
         decisive["processes"] = processes
     return digest(decisive)
@@ -231,15 +231,15 @@ def _verified(entry: _Entry) -> Result:
     return result
 
 
-def _verified_before(entry: _Entry, setup: str) -> Result:
-    """A stored result whose file has not changed since it was verified; ``setup`` is the hash of its setup."""
+def _verified_before(entry: _Entry, setup_hash: str) -> Result:
+    """A stored result whose file has not changed since it was verified; ``setup_hash`` was stored then."""
     try:
         record = entry.load()
         _check_schema(record)
         result, _ = _parse(record)
     except _UNREADABLE as error:
         raise _unreadable(entry.path, error) from error
-    result.__dict__["setup"] = setup  # in place of computing it
+    result.__dict__["setup_hash"] = setup_hash  # in place of computing it
     return result
 
 
@@ -405,17 +405,17 @@ _READ: dict[Path, tuple[str, Result]] = {}
 def _indexed(index: Cache, name: str, entry: _Entry) -> Result:
     """A result: read once by a process, and verified once by a machine, while the file that it is in does not change.
 
-    ``index`` keeps for later processes, by ``name``, the stamp of a verified file and the hash of the result's setup.
+    ``index`` keeps for later processes, by ``name``, the stamp of a verified file and the setup hash of its result.
     """
     stamp = _stamp(entry.file)
     place = entry.path.absolute()
     stamp_when_read, result_when_read = _READ.get(place, ("", None))
     if stamp and stamp_when_read == stamp and result_when_read is not None:
         return result_when_read
-    stamp_when_verified, _, setup = (index.get(name) or "").rpartition(" ")
+    stamp_when_verified, _, setup_hash_when_verified = (index.get(name) or "").rpartition(" ")
     unchanged = stamp and stamp_when_verified == stamp
-    result = _verified_before(entry, setup) if unchanged else _verified(entry)
+    result = _verified_before(entry, setup_hash_when_verified) if unchanged else _verified(entry)
     if stamp:
-        index.put(name, f"{stamp} {result.setup}")
+        index.put(name, f"{stamp} {result.setup_hash}")
         _READ[place] = stamp, result
     return result

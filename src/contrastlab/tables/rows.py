@@ -122,8 +122,8 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     in_column = _of_column(column, metric, results, profile)
     if not in_column:
         return None
-    setup_today = plan.setup(column, method, profile)
-    of_today = _oldest_first(result for result in in_column if result.setup == setup_today)
+    setup_today = plan.setup_hash(column, method, profile)
+    of_today = _oldest_first(result for result in in_column if result.setup_hash == setup_today)
     of_this_table: list[Result] = []
     if profile != OWN and not any(each.settings for each in plan.columns.values()):
         of_this_table = _oldest_first(_of_table(in_column, plan.name, method))
@@ -131,7 +131,7 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     candidates = of_today
     if not of_today and of_this_table:
         newest = of_this_table[-1]
-        candidates = [result for result in of_this_table if result.setup == newest.setup]
+        candidates = [result for result in of_this_table if result.setup_hash == newest.setup_hash]
         notes.append(_other_settings(plan, column, method, profile, newest))
     if not candidates:
         return None
@@ -266,7 +266,7 @@ def make(
 
 def _one_floor(plan: TablePlan, column: Column, profile: str) -> bool:
     """Whether both untrained rows are one encoder, as on data without colours."""
-    return plan.setup(column, RANDOM, profile) == plan.setup(column, RANDOM_LAB, profile)
+    return plan.setup_hash(column, RANDOM, profile) == plan.setup_hash(column, RANDOM_LAB, profile)
 
 
 def _published_row(plan: TablePlan, paper_column: str, method: str, *, with_note: bool) -> Row:

@@ -48,7 +48,7 @@ def evidence(table: Table, stored: Iterable[Result]) -> tuple[Evidence, ...]:
     for result in stored:
         if result.method not in plan.rows or result.profile not in plan.profiles:
             continue
-        if result.table == plan.name or result.setup in setups(result.dataset, result.method, result.profile):
+        if result.table == plan.name or result.setup_hash in setups(result.dataset, result.method, result.profile):
             rows = groups.setdefault((result.dataset, result.profile), {})
             rows.setdefault(result.method, set()).add(result.seed)
     printed = _printed_datasets(plan)
@@ -63,7 +63,7 @@ def _setups(plan: TablePlan, dataset: str, method: str, profile: str) -> set[str
     """The hashes that a row's results have today, one for each kind of column."""
     try:
         columns = plan.select(dataset)
-        return {plan.setup(column, method, profile) for column in columns.values()}
+        return {plan.setup_hash(column, method, profile) for column in columns.values()}
     except NotApplicableError:  # data of a modality that the table does not speak of
         return set()
 
