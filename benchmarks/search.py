@@ -103,8 +103,8 @@ def measure(splits: Splits, row: str, settings: Settings, seed: int, metric: str
     except NonFiniteLossError as error:
         return {"accuracy": None, "failed": str(error), "train_cpu_s": round(time.process_time() - began, 1)}
     trained = time.process_time()
-    setting = tasks.Setting(recipe.views, modality(splits.train).augmentation(settings), splits, seed=seed)
-    measured = tasks.get(tasks.task_of(metric), settings).score(done.encoders, setting)
+    evaluation = tasks.Evaluation(recipe.views, modality(splits.train).augmentation(settings), splits, seed=seed)
+    measured = tasks.get(tasks.task_of(metric), settings).score(done.encoders, evaluation)
     return {
         "accuracy": round(measured[metric].value, 2),
         "loss": round(done.history[-1]["loss"], 3) if done.history else None,
@@ -125,9 +125,9 @@ def on_stored_encoder(search: Search, row: str, settings: Settings, seed: int) -
     run = job.run_of(own, execution)
     encoders = run.train(execution.fabric(job.settings.precision), log=print).encoders
     began = time.process_time()
-    setting = replace(job.setting(run, shown), seed=seed, folder=None)
+    evaluation = replace(job.evaluation(run, shown), seed=seed, folder=None)
     try:
-        found = tasks.get(job.task_name, settings).score(encoders, setting)[search.metric].value
+        found = tasks.get(job.task_name, settings).score(encoders, evaluation)[search.metric].value
     except NonFiniteLossError as error:
         return {"accuracy": None, "failed": str(error), "probe_cpu_s": round(time.process_time() - began, 1)}
     return {"accuracy": round(found, 2), "probe_cpu_s": round(time.process_time() - began, 1)}

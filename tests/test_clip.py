@@ -23,7 +23,7 @@ from contrastlab.negatives import BatchRandom
 from contrastlab.pictures.domain import modality
 from contrastlab.settings import Settings
 from contrastlab.support.errors import ArgumentError, NotApplicableError
-from contrastlab.tasks import Setting
+from contrastlab.tasks import Evaluation
 from contrastlab.train import Trained, pretrain
 from contrastlab.train.learner import Learner
 from contrastlab.views import Augmented
@@ -184,7 +184,7 @@ def test_retrieval_needs_both_streams_and_pairs() -> None:
     networks = modality(splits.pretrain).encoders(Augmented(1), splits.pretrain, settings())
     seen = modality(splits.pretrain).augmentation(settings())
     with pytest.raises(NotApplicableError, match=r"retrieval compares the streams \('picture', 'sentence'\)"):
-        task.score(networks, Setting(Augmented(1), seen, splits))
+        task.score(networks, Evaluation(Augmented(1), seen, splits))
     with pytest.raises(NotApplicableError, match="retrieval is a task for captioned images; digits has images"):
         task.check(data.load("digits", n_train=20, n_test=10))
 
@@ -201,20 +201,20 @@ def trained() -> Trained:
 @needs_text
 def test_pairs_that_were_held_out_are_found_again_far_above_chance(trained: Trained, tmp_path: Path) -> None:
     splits = data.load("captions", n_train=800, n_test=100)
-    setting = Setting(CLIP.views, modality(splits.pretrain).augmentation(settings()), splits, seed=0)
+    evaluation = Evaluation(CLIP.views, modality(splits.pretrain).augmentation(settings()), splits, seed=0)
     task = tasks.get("retrieval", settings())
-    found = task.score(trained.encoders, setting)
+    found = task.score(trained.encoders, evaluation)
     assert trained.history[-1]["loss"] < 0.8 * trained.history[0]["loss"]
     # chance is 1 and 5 percent
     for name in ("picture_r5", "sentence_r5"):
         assert found[name].value > 25, {name: each.value for name, each in found.items()}
     build_as = modality(splits.pretrain).build(settings())
     export.save(trained.encoders, tmp_path, CLIP.views.streams, build_as)
-    again = task.score(encoders.load(tmp_path), setting)
+    again = task.score(encoders.load(tmp_path), evaluation)
     assert {name: each.value for name, each in again.items()} == {name: each.value for name, each in found.items()}
     with torch.no_grad():
         untrained = modality(splits.pretrain).encoders(CLIP.views, splits.pretrain, settings())
-    assert task.score(untrained, setting)["picture_r5"].value < 20
+    assert task.score(untrained, evaluation)["picture_r5"].value < 20
 
 
 @needs_text

@@ -444,8 +444,8 @@ def test_rows_run_on_video_files_from_training_to_the_mean_of_three_splits(ucf) 
     speed = Speed(workers=0)
     trained = pretrain(recipe, settings, ucf.pretrain, seed=0, speed=speed, log=quiet)
     assert [row["step"] for row in trained.history] == [1, 2]
-    setting = tasks.Setting(recipe.views, modality(ucf.train).augmentation(settings), ucf)
-    measured = tasks.Action.of(settings).score(trained.encoders, setting)["action"]
+    evaluation = tasks.Evaluation(recipe.views, modality(ucf.train).augmentation(settings), ucf)
+    measured = tasks.Action.of(settings).score(trained.encoders, evaluation)["action"]
     assert measured.items == 6  # two test videos in each of three splits
     assert measured.value in {100 * k / 6 for k in range(7)}
-    assert tasks.Action.of(settings).protocol(setting)["splits"] == 3
+    assert tasks.Action.of(settings).protocol(evaluation)["splits"] == 3

@@ -68,8 +68,8 @@ def corners() -> Splits:
     return data.load("silhouettes_keypoints", n_train=12, n_test=6)
 
 
-def setting(data_: Splits, part: Augmented | Split = Augmented(1), **options) -> tasks.Setting:  # noqa: B008
-    return tasks.Setting(part, VIEW, data_, **options)
+def evaluation(data_: Splits, part: Augmented | Split = Augmented(1), **options) -> tasks.Evaluation:  # noqa: B008
+    return tasks.Evaluation(part, VIEW, data_, **options)
 
 
 @pytest.mark.parametrize("kind", ["boxes", pytest.param("masks", marks=pytest.mark.nightly)])
@@ -209,14 +209,14 @@ def test_encoders_and_data_that_do_not_fit_get_a_reason(scenes) -> None:
         ({"channels": 1}, "a detector sees colours; the encoders read 1 channel"),
     ):
         with pytest.raises(NotApplicableError, match=words):
-            tasks.Boxes(SMALL).score(networks(**options), setting(scenes))
+            tasks.Boxes(SMALL).score(networks(**options), evaluation(scenes))
     nets, known = networks(), scenes.train.annotations
     corner, shapes = (data.load(name, n_train=2, n_test=2) for name in ("silhouettes_keypoints", "shapes"))
     plain = tuple({k: v for k, v in o.items() if k != "segmentation"} for o in known.objects)
     bare, empty = (replace(scenes.train, annotations=replace(known, objects=some)) for some in (plain, ()))
 
     def score(task: type[tasks.Task], part: Splits, **options) -> None:
-        task(SMALL.model_copy(update=options)).score(nets, setting(part))
+        task(SMALL.model_copy(update=options)).score(nets, evaluation(part))
 
     def of(part: AnnotatedImages) -> Splits:
         return Splits.of("x", part, part, "")
@@ -339,7 +339,7 @@ def test_progress_is_said_and_a_loss_that_is_not_finite_stops(scenes, monkeypatc
 
 def test_a_score_is_the_same_for_the_same_seed(corners, tmp_path) -> None:
     nets = networks()
-    one, two = (tasks.Keypoints(SMALL).score(nets, setting(corners, seed=4)) for _ in range(2))
+    one, two = (tasks.Keypoints(SMALL).score(nets, evaluation(corners, seed=4)) for _ in range(2))
     assert one == two
     assert set(one) == {"keypoint_ap", "keypoint_ap50", "keypoint_ap75"}
     assert one["keypoint_ap"].items == 4

@@ -114,12 +114,12 @@ def test_a_network_of_other_names_cannot_be_probed_by_layers() -> None:
 
 
 @pytest.fixture
-def setting(pictures) -> tasks.Setting:
+def evaluation(pictures) -> tasks.Evaluation:
     """Dark and light pictures, two classes."""
     train, test = pictures(80), pictures(40, seed=1)
     for part in (train, test):
         part.items[:] = part.items // 4 + (part.labels * 150).to(torch.uint8)[:, None, None, None]
-    return tasks.Setting(Split(), augmentation("cmc", 16), Splits("dark", train, train, test, "made"), seed=3)
+    return tasks.Evaluation(Split(), augmentation("cmc", 16), Splits("dark", train, train, test, "made"), seed=3)
 
 
 def pair(arch: str = "tiny") -> nn.ModuleList:
@@ -128,35 +128,35 @@ def pair(arch: str = "tiny") -> nn.ModuleList:
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "sgd"])
-def test_every_layer_has_a_linear_number_and_one_of_a_hidden_layer(solver: Any, setting: tasks.Setting) -> None:
+def test_every_layer_has_a_linear_number_and_one_of_a_hidden_layer(solver: Any, evaluation: tasks.Evaluation) -> None:
     probe = LinearProbe(solver=solver, epochs=4, batch_size=16, lr=0.05)
     task = Layers(probe, LayerProbe(names=("conv1", "conv4"), values=512, hidden=20, mlp_epochs=5))
     encoders_ = pair()
     with unchanged(encoders_):
-        measured = task.score(encoders_, setting)
+        measured = task.score(encoders_, evaluation)
     assert set(measured) == {"conv1", "conv1_mlp", "conv4", "conv4_mlp"}
     assert all(m.items == 40 for m in measured.values())
     assert measured["conv1"].value > 90
     assert measured["conv1_mlp"].value > 90
     assert encoders_.training
-    again = task.score(encoders_, setting)
+    again = task.score(encoders_, evaluation)
     assert {name: m.value for name, m in again.items()} == {name: m.value for name, m in measured.items()}
 
 
-def test_a_linear_probe_of_a_layer_is_softmax_regression_on_its_pooled_map(setting: tasks.Setting) -> None:
+def test_a_linear_probe_of_a_layer_is_softmax_regression_on_its_pooled_map(evaluation: tasks.Evaluation) -> None:
     encoders_ = pair()
     task = Layers(LinearProbe(solver="lbfgs"), LayerProbe(names=("conv2",), values=100))
     features = []
-    for part in (setting.data.train, setting.data.test):
-        views = setting.views.plain(part.items, setting.augmentation)
+    for part in (evaluation.data.train, evaluation.data.test):
+        views = evaluation.views.plain(part.items, evaluation.augmentation)
         encoders_.eval()
         with torch.no_grad():
             maps = [e.backbone[1](e.backbone[0](v)) for e, v in zip(encoders_, views, strict=True)]
             side = int((100 / sum(m.shape[1] for m in maps)) ** 0.5)
             features.append(torch.cat([F.adaptive_max_pool2d(m, side).flatten(1) for m in maps], 1))
-    scores = tasks.linear_lbfgs(features[0], setting.data.train.labels, features[1])
-    expected = 100 * (scores.argmax(1) == setting.data.test.labels).double().mean()
-    assert task.score(encoders_, setting)["conv2"].value == pytest.approx(expected.item())
+    scores = tasks.linear_lbfgs(features[0], evaluation.data.train.labels, features[1])
+    expected = 100 * (scores.argmax(1) == evaluation.data.test.labels).double().mean()
+    assert task.score(encoders_, evaluation)["conv2"].value == pytest.approx(expected.item())
 
 
 def test_a_hidden_layer_separates_what_no_line_does() -> None:
@@ -169,25 +169,25 @@ def test_a_hidden_layer_separates_what_no_line_does() -> None:
     assert (line.argmax(1) == labels[400:]).double().mean() < 0.7
 
 
-def test_the_test_part_decides_nothing_and_layers_that_are_not_there_are_left_out(setting: tasks.Setting) -> None:
+def test_the_test_part_decides_nothing_and_layers_that_are_not_there_are_left_out(evaluation: tasks.Evaluation) -> None:
     task, nets = Layers(LinearProbe(epochs=2, batch_size=16), LayerProbe(hidden=5)), pair()
-    test = setting.data.test
-    some, few = (layers_sgd(task, nets, setting, part, ("conv2",)) for part in (test, test.subset(torch.arange(7))))
+    test = evaluation.data.test
+    some, few = (layers_sgd(task, nets, evaluation, part, ("conv2",)) for part in (test, test.subset(torch.arange(7))))
     for name, scores in few.items():
         torch.testing.assert_close(scores, some[name][:7], rtol=1e-4, atol=1e-4)
     task = Layers(LinearProbe(solver="lbfgs"), LayerProbe(names=("fc7", "conv1"), values=64))
-    assert set(task.score(pair(), setting)) == {"conv1"}
+    assert set(task.score(pair(), evaluation)) == {"conv1"}
     with pytest.raises(errors.NotApplicableError, match="layers fc7: the encoders have conv1, conv2"):
-        Layers(layers=LayerProbe(names=("fc7",))).score(pair(), setting)
+        Layers(layers=LayerProbe(names=("fc7",))).score(pair(), evaluation)
 
 
-def test_names_settings_and_features(setting: tasks.Setting) -> None:
+def test_names_settings_and_features(evaluation: tasks.Evaluation) -> None:
     settings = Settings(layers={"hidden": 200, "names": ("conv5", "fc7")}, test_images=9)
     task = tasks.get("layers", settings)
     assert task == Layers(settings.linear, settings.layers, 9)
     assert "layers" not in settings.identity()
     assert tasks.task_of("fc7_mlp") == tasks.task_of("conv1") == "layers"
     chosen = torch.tensor([5, 2])
-    made, labels = layer_features(pair(), setting, setting.data.test, ("conv4",), 9600, indices=chosen)
+    made, labels = layer_features(pair(), evaluation, evaluation.data.test, ("conv4",), 9600, indices=chosen)
     assert made["conv4"].shape[0] == 2
-    assert torch.equal(labels, setting.data.test.labels[[5, 2]])
+    assert torch.equal(labels, evaluation.data.test.labels[[5, 2]])

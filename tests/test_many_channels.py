@@ -14,7 +14,7 @@ from contrastlab.pictures.augmentations import Augmentation, augmentation
 from contrastlab.pictures.items import Splits, rows_at
 from contrastlab.pictures.sets import decode
 from contrastlab.support.errors import ArgumentError, CorruptFileError, NotApplicableError
-from contrastlab.tasks import Setting
+from contrastlab.tasks import Evaluation
 from contrastlab.train import pretrain
 from contrastlab.views import Split
 from made_runs import generator, quiet
@@ -132,8 +132,8 @@ def test_six_channels_of_16_bits_are_trained_and_scored(tiny) -> None:
     recipe = methods.get("decoupled/simclr")
     done = pretrain(recipe, settings, splits.pretrain, seed=0, log=quiet)
     assert done.encoders[0].in_channels == 6
-    setting = Setting(recipe.views, augmentation("linear", settings.image_size), splits, seed=0)
-    found = tasks.get("neighbours", settings).score(done.encoders, setting)
+    evaluation = Evaluation(recipe.views, augmentation("linear", settings.image_size), splits, seed=0)
+    found = tasks.get("neighbours", settings).score(done.encoders, evaluation)
     assert found["nn1"].value > 90
     same = ImageSet("six", source.items, labels, source.classes)
     assert same.fingerprint == source.fingerprint

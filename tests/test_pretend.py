@@ -216,10 +216,10 @@ def test_scores_of_an_encoder_are_those_of_a_cpu(name, pictures, tiny, monkeypat
     splits = Splits("made", train, train, test, "two classes, one lighter")
     trained = pretrain(methods.get("ours/random"), tiny, train, log=quiet).encoders
     device, shown = Device(), (Augmented(1), augmentation("mocov2", 16))
-    here = TASKS[name].score(trained, tasks.Setting(*shown, splits, seed=3))
+    here = TASKS[name].score(trained, tasks.Evaluation(*shown, splits, seed=3))
     with device.in_use():
-        setting = tasks.Setting(*shown, splits.to(ELSEWHERE), seed=3, device=ELSEWHERE)
-        there = TASKS[name].score(trained.to(ELSEWHERE), setting)
+        evaluation = tasks.Evaluation(*shown, splits.to(ELSEWHERE), seed=3, device=ELSEWHERE)
+        there = TASKS[name].score(trained.to(ELSEWHERE), evaluation)
     assert {metric: each.value for metric, each in there.items()} == {m: each.value for m, each in here.items()}
     for metric, each in there.items():
         assert not isinstance(each.correct, Pretended)

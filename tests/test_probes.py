@@ -49,7 +49,7 @@ RUNS = {
 
 def score(task: tasks.Task, nets: nn.ModuleList, part: Augmented | Split, train: ImageSet, test: ImageSet, **options):
     splits = Splits("coloured", train, train, test, "")
-    return task.score(nets, tasks.Setting(part, VIEW, splits, **options))
+    return task.score(nets, tasks.Evaluation(part, VIEW, splits, **options))
 
 
 def percent(right: Tensor) -> float:
@@ -163,11 +163,11 @@ def test_labels_that_do_not_fit_are_refused(labels: Tensor, words: str) -> None:
 def test_unlabelled_images_cannot_vote() -> None:
     unlabelled = replace(coloured(30, 0), labels=torch.arange(30) % 3 - 1)
     for name in RUNS:
-        setting = tasks.Setting(
+        evaluation = tasks.Evaluation(
             Augmented(1), VIEW, SimpleNamespace(name="coloured", train=unlabelled, test=coloured(30, 1))
         )
         with pytest.raises(ArgumentError, match="labels=-1"):
-            RUNS[name].score(networks(Augmented(1)), setting)
+            RUNS[name].score(networks(Augmented(1)), evaluation)
 
 
 def test_at_a_small_temperature_the_nearest_neighbour_decides() -> None:
@@ -233,8 +233,8 @@ def test_linear_sgd_scores_its_last_epoch_not_its_best() -> None:
     telling = [(seed, scores) for seed, scores in runs if scores[-1] < max(scores)]
     assert telling
     for seed, scores in telling[:3]:
-        setting = tasks.Setting(part, VIEW, Splits("coloured", train, train, test, ""), seed=seed)
-        got = tasks.linear_sgd(nets, setting, test, probe)
+        evaluation = tasks.Evaluation(part, VIEW, Splits("coloured", train, train, test, ""), seed=seed)
+        got = tasks.linear_sgd(nets, evaluation, test, probe)
         assert percent(tasks.correct(got, truth)) == pytest.approx(scores[-1], abs=0.01)
 
 
@@ -244,7 +244,7 @@ def test_linear_sgd_depends_on_its_seed_only() -> None:
     for seed, log in zip((0, 0, 1), lines, strict=True):
         torch.manual_seed(len(lines[0]) + seed)  # the global generator does not matter
         splits = Splits("coloured", coloured(48, 0), coloured(48, 0), coloured(30, 1), "")
-        tasks.linear_sgd(nets, tasks.Setting(part, crops, splits, seed, log=log.append), splits.test, PROBE)
+        tasks.linear_sgd(nets, tasks.Evaluation(part, crops, splits, seed, log=log.append), splits.test, PROBE)
     assert lines[0] == lines[1]
     assert lines[0] != lines[2]
     assert len(lines[0]) == 6
@@ -294,7 +294,7 @@ def test_a_task_says_which_kinds_of_data_it_scores() -> None:
             with pytest.raises(NotApplicableError, match=f"{name} is a task for .*s; some has {kind}s$"):
                 made.check(splits)
             with pytest.raises(NotApplicableError, match=f"some has {kind}s$"):
-                made.score(nn.ModuleList(), tasks.Setting(Augmented(1), VIEW, splits))
+                made.score(nn.ModuleList(), tasks.Evaluation(Augmented(1), VIEW, splits))
 
 
 def test_tasks_and_metrics_are_known_without_torch() -> None:

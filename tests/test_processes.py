@@ -243,10 +243,10 @@ def watched(self, course, *arguments):
         file.write(course.recipe.name + "\\n")
     if course.recipe.name == "ring/moco":
         (out / "free").touch()
-def refused(self, encoders, setting):
+def refused(self, encoders, evaluation):
     if (out / "trained0").read_text().split()[-1] == "ring/ir":
         raise NotApplicableError("made up")
-    return score(self, encoders, setting)
+    return score(self, encoders, evaluation)
 loop._Loop.__init__, Linear.score = watched, refused
 from contrastlab.__main__ import main
 sys.exit(main([

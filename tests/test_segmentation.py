@@ -32,8 +32,8 @@ def splits() -> Splits:
     return Splits("few", train, train, part("test", 500, 10), "few rooms")
 
 
-def setting_of(splits: Splits, names=("L", "depth")) -> tasks.Setting:
-    return tasks.Setting(Channels(names), SceneAugmentation("crop", 32), splits, seed=3)
+def evaluation_of(splits: Splits, names=("L", "depth")) -> tasks.Evaluation:
+    return tasks.Evaluation(Channels(names), SceneAugmentation("crop", 32), splits, seed=3)
 
 
 def encoders_of(names=("L", "depth"), seed: int = 0) -> nn.ModuleList:
@@ -95,44 +95,48 @@ def test_a_frozen_encoder_does_not_change_and_its_decoder_learns(view: str, spli
     made = encoders_of()
     task = tasks.get(f"segmentation_{view}", Settings(segmentation=PROBE.model_dump()))
     with unchanged(made):
-        measured = task.score(made, setting_of(splits))
+        measured = task.score(made, evaluation_of(splits))
     assert set(measured) == {f"miou_{view}", f"pixels_{view}"}
-    short = segment(made[("L", "depth").index(view)], view, setting_of(splits), PROBE.model_copy(update={"epochs": 1}))
-    predicted, truth = predict(short, view, setting_of(splits), splits.test)
+    short = segment(
+        made[("L", "depth").index(view)], view, evaluation_of(splits), PROBE.model_copy(update={"epochs": 1})
+    )
+    predicted, truth = predict(short, view, evaluation_of(splits), splits.test)
     early = tasks.pixel_accuracy(tasks.confusion(predicted, truth, 5).sum(0))
     assert early < measured[f"pixels_{view}"].value
     assert all(m.items == 10 and m.half_width is not None and m.half_width > 0 for m in measured.values())
-    again = task.score(made, setting_of(splits))
+    again = task.score(made, evaluation_of(splits))
     assert {k: m.value for k, m in again.items()} == {k: m.value for k, m in measured.items()}
 
 
 def test_end_to_end_trains_a_copy(splits: Splits) -> None:
     made = encoders_of()
     with unchanged(made):
-        model = segment(made[0], "L", setting_of(splits), PROBE.model_copy(update={"end_to_end": True, "epochs": 1}))
+        model = segment(made[0], "L", evaluation_of(splits), PROBE.model_copy(update={"end_to_end": True, "epochs": 1}))
     pairs = zip(model.encoder.backbone.parameters(), made[0].backbone.parameters(), strict=True)
     assert not any(torch.equal(a, b) for a, b in pairs)
-    frozen = segment(made[0], "L", setting_of(splits), PROBE.model_copy(update={"epochs": 1}))
+    frozen = segment(made[0], "L", evaluation_of(splits), PROBE.model_copy(update={"epochs": 1}))
     assert frozen.encoder is made[0]
 
 
 def test_only_the_view_is_read_and_the_test_part_never_fitted(splits: Splits) -> None:
     """Depth alone: other channels may be anything."""
-    made, setting = encoders_of(), setting_of(splits)
-    model = segment(made[1], "depth", setting, PROBE.model_copy(update={"epochs": 1}))
-    predicted, truth = predict(model, "depth", setting, splits.test)
+    made, evaluation = encoders_of(), evaluation_of(splits)
+    model = segment(made[1], "depth", evaluation, PROBE.model_copy(update={"epochs": 1}))
+    predicted, truth = predict(model, "depth", evaluation, splits.test)
     test = splits.test
     items = test.items.clone()
     items[:, :3] = 7
     items[:, 5:8] = 0
     other = SceneSet("other", items, test.labels, test.classes, test.pixel_classes)
-    assert all(map(torch.equal, predict(model, "depth", setting, other), (predicted, truth)))
+    assert all(map(torch.equal, predict(model, "depth", evaluation, other), (predicted, truth)))
     assert truth.shape == (10, 40, 48)
     void = test.items.clone()
     void[:, 3] = -1
     blind = Splits("blind", splits.train, splits.train,
                    SceneSet("t", void, test.labels, test.classes, test.pixel_classes), "")  # fmt: skip
-    one, two = (segment(made[0], "L", setting_of(s), PROBE.model_copy(update={"epochs": 1})) for s in (splits, blind))
+    one, two = (
+        segment(made[0], "L", evaluation_of(s), PROBE.model_copy(update={"epochs": 1})) for s in (splits, blind)
+    )
     for a, b in zip(one.decoder.parameters(), two.decoder.parameters(), strict=True):
         assert torch.equal(a, b)
 
@@ -154,11 +158,13 @@ def test_skips_reach_every_map_and_names_say_what_they_are() -> None:
 def test_what_does_not_fit_says_why(splits: Splits) -> None:
     made = encoders_of(("L",))
     with pytest.raises(NotApplicableError, match="no encoder of 'ab'"):
-        tasks.get("segmentation_ab", Settings()).score(made, setting_of(splits, ("L",)))
+        tasks.get("segmentation_ab", Settings()).score(made, evaluation_of(splits, ("L",)))
     torch.manual_seed(0)
     tiny = encoders.build_for(Channels(("L",)), 8, arch="tiny", dim=16)
     with pytest.raises(NotApplicableError, match="names no blocks"):
-        tasks.get("segmentation_L", Settings(segmentation=PROBE.model_dump())).score(tiny, setting_of(splits, ("L",)))
+        tasks.get("segmentation_L", Settings(segmentation=PROBE.model_dump())).score(
+            tiny, evaluation_of(splits, ("L",))
+        )
 
 
 def test_luminance_is_classified_on_pictures_and_on_scenes(pictures, splits: Splits) -> None:
@@ -167,17 +173,17 @@ def test_luminance_is_classified_on_pictures_and_on_scenes(pictures, splits: Spl
     task = tasks.get("one_view", settings)
     train = pictures(64)
     parts = Splits("pictures", train, train, pictures(32, seed=1), "")
-    images = tasks.Setting(Channels(("L", "depth")), augmentation("cmc", 32), parts, seed=3)
+    images = tasks.Evaluation(Channels(("L", "depth")), augmentation("cmc", 32), parts, seed=3)
     on_pictures = task.score(made, images)["linear_L"]
     assert on_pictures.items == 32
     direct = tasks.Linear(settings.linear).score(
-        nn.ModuleList([made[0]]), tasks.Setting(Channels(("L",)), images.augmentation, images.data, seed=3)
+        nn.ModuleList([made[0]]), tasks.Evaluation(Channels(("L",)), images.augmentation, images.data, seed=3)
     )
     assert direct["linear"].value == on_pictures.value
-    assert task.score(made, setting_of(splits))["linear_L"].items == 10
+    assert task.score(made, evaluation_of(splits))["linear_L"].items == 10
     grey = Splits("grey", pictures(16, 1), pictures(16, 1), pictures(16, 1, seed=2), "")
     with pytest.raises(NotApplicableError, match="grey"):
-        task.score(made, tasks.Setting(Channels(("L",)), images.augmentation, grey, seed=3))
+        task.score(made, tasks.Evaluation(Channels(("L",)), images.augmentation, grey, seed=3))
 
 
 def test_the_reference_with_labels_trains_a_copy_and_learns() -> None:
@@ -189,10 +195,12 @@ def test_the_reference_with_labels_trains_a_copy_and_learns() -> None:
     made = encoders_of(("L",))
     training = {"end_to_end": True, "epochs": 8, "batch_size": 16, "lr": 3e-3}
     task = tasks.get("one_view", Settings(segmentation=training))
-    setting = tasks.Setting(Channels(("L",)), augmentation("cmc", 32), Splits("b", images, images, images, ""), seed=0)
+    evaluation = tasks.Evaluation(
+        Channels(("L",)), augmentation("cmc", 32), Splits("b", images, images, images, ""), seed=0
+    )
     with unchanged(made):
-        assert task.score(made, setting)["linear_L"].value == 100
+        assert task.score(made, evaluation)["linear_L"].value == 100
     assert task.identity() != tasks.get("one_view", Settings()).identity()
     # what only a decoder reads decides nothing here
     assert tasks.get("one_view", Settings(segmentation={"epochs": 9})).identity() == {}
-    assert math.isfinite(task.score(made, setting)["linear_L"].value)
+    assert math.isfinite(task.score(made, evaluation)["linear_L"].value)

@@ -31,7 +31,7 @@ from contrastlab.support.errors import (
     NotApplicableError,
     StorageError,
 )
-from contrastlab.tasks import Setting, Transfer
+from contrastlab.tasks import Evaluation, Transfer
 from contrastlab.train import pretrain
 from contrastlab.views import Augmented
 from made_runs import equal, generator, quiet, refused, resumed
@@ -382,13 +382,13 @@ def test_transfer_of_speech_is_the_linear_task_on_the_targets_own_statistics() -
     view = modality(train).augmentation(SETTINGS)
     nets = modality(train).encoders(Augmented(1), train, SETTINGS)
     probe = LinearProbe(solver="lbfgs", features="pooled")
-    setting = Setting(Augmented(1), view, splits)
-    measured = Transfer(probe).score(nets, setting)["transfer"]
-    own = replace(setting, augmentation=view.fitted(train, torch.arange(40)))
+    evaluation = Evaluation(Augmented(1), view, splits)
+    measured = Transfer(probe).score(nets, evaluation)["transfer"]
+    own = replace(evaluation, augmentation=view.fitted(train, torch.arange(40)))
     assert torch.equal(measured.correct, tasks.Linear(probe).score(nets, own)["linear"].correct)
     moved = replace(splits, test=replace(splits.test, items=splits.test.items // 2))
-    shown = adapt(Transfer(probe), nets, replace(setting, data=moved)).augmentation
+    shown = adapt(Transfer(probe), nets, replace(evaluation, data=moved)).augmentation
     assert (shown.mean, shown.std) == (own.augmentation.mean, own.augmentation.std)
     text = data.load("grammar_pairs")
     with pytest.raises(NotApplicableError, match="images and waveforms; grammar_pairs has sentences"):
-        Transfer(probe).score(nets, replace(setting, data=text))
+        Transfer(probe).score(nets, replace(evaluation, data=text))

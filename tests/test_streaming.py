@@ -267,8 +267,8 @@ def test_a_linear_probe_trains_on_crops_of_whole_pictures_too(part, files, monke
     boxes: list[Tensor] = []
     original = Crops.boxes
     monkeypatch.setattr(Crops, "boxes", lambda self, *args: boxes.append(original(self, *args)) or boxes[-1])
-    setting = tasks.Setting(part, augmentation("mocov2", SIDE), Splits("files", files, files, files, ""))
-    scores = tasks.linear_sgd(nets, setting, files, probe)
+    evaluation = tasks.Evaluation(part, augmentation("mocov2", SIDE), Splits("files", files, files, files, ""))
+    scores = tasks.linear_sgd(nets, evaluation, files, probe)
     assert bool(scores.isfinite().all())
     assert len(boxes) == 2 * 24  # of every picture in both epochs, and none of the test
     assert len({tuple(box.flatten().tolist()) for box in boxes}) > 24

@@ -42,7 +42,7 @@ from contrastlab.support.errors import (
     NotApplicableError,
 )
 from contrastlab.tables import Run
-from contrastlab.tasks import Setting, Similarity, spearman
+from contrastlab.tasks import Evaluation, Similarity, spearman
 from contrastlab.train import pretrain
 from contrastlab.train.learner import Learner
 from contrastlab.train.schedule import cpu_fabric
@@ -487,9 +487,9 @@ def test_f_gaussians_of_sentences_are_finite_in_float32(divergence, weight) -> N
 def test_similarity_is_spearman_of_cosines_pair_by_pair() -> None:
     nets, splits = networks(), data.load("grammar_pairs", n_test=120)
     view = modality(splits.test).augmentation(settings())
-    setting = Setting(Dropout(2), view, splits)
+    evaluation = Evaluation(Dropout(2), view, splits)
     with unchanged(nets):
-        measured = Similarity().score(nets, setting)
+        measured = Similarity().score(nets, evaluation)
     nets.eval()
 
     def twin(part: PairSet) -> float:
@@ -505,7 +505,7 @@ def test_similarity_is_spearman_of_cosines_pair_by_pair() -> None:
     assert measured["sts"].items == 120
     assert 5 < measured["sts"].half_width < 30
     assert set(measured) == {"sts", "sts_parts", "sts_dev"}
-    assert Similarity(60).score(nets, setting)["sts"].items == 60
+    assert Similarity(60).score(nets, evaluation)["sts"].items == 60
 
 
 @needs_text
@@ -515,9 +515,9 @@ def test_benchmarks_are_averaged_and_parts_are_ranked_apart() -> None:
     labels, parts = torch.arange(count) % 2, torch.arange(count) // 2 % 2
     test = replace(splits.test, classes=("STS12", "STS-B"), labels=labels, parts=parts)
     view = modality(test).augmentation(settings())
-    task, setting = Similarity(), Setting(Augmented(1), view, replace(splits, test=test))
-    measured = task.score(nets, setting)
-    cosines, gold = cosines_of(nets, setting, test), test.scores.numpy()
+    task, evaluation = Similarity(), Evaluation(Augmented(1), view, replace(splits, test=test))
+    measured = task.score(nets, evaluation)
+    cosines, gold = cosines_of(nets, evaluation, test), test.scores.numpy()
     cells = [(labels == k) & (parts == p) for k in (0, 1) for p in (0, 1)]
     each = [spearman(cosines[labels == k], gold[labels == k]) for k in (0, 1)]
     assert [measured[name].value for name in ("sts12", "stsb")] == pytest.approx(each)
@@ -536,10 +536,10 @@ def test_benchmarks_are_averaged_and_parts_are_ranked_apart() -> None:
     assert measured["sts_parts"].half_width == pytest.approx((high - low) / 2, rel=0.25)
     single = parts.clone()
     single[:4] = torch.tensor([2, 3, 4, 5])
-    fewer = task.score(nets, replace(setting, data=replace(splits, test=replace(test, parts=single))))
+    fewer = task.score(nets, replace(evaluation, data=replace(splits, test=replace(test, parts=single))))
     assert fewer["sts_parts"].items == count - 4
     shifted = replace(test, scores=test.scores + 10 * parts)  # another scale in each part: only "all" sees it
-    moved = task.score(nets, replace(setting, data=replace(splits, test=shifted)))
+    moved = task.score(nets, replace(evaluation, data=replace(splits, test=shifted)))
     assert moved["sts_parts"].value == pytest.approx(measured["sts_parts"].value)
     assert moved["sts_parts"].half_width == pytest.approx(measured["sts_parts"].half_width)
     assert moved["sts"].value < measured["sts"].value
@@ -550,7 +550,7 @@ def test_similarity_refuses_what_has_no_scores() -> None:
     known = {"labels": torch.zeros(4, dtype=torch.int64), "classes": ("one",)}
     splits = data.Splits("x", made, replace(made, **known), replace(made, **known), "")
     with pytest.raises(NotApplicableError, match="no scored pairs"):
-        Similarity().score(nn.ModuleList(), Setting(Dropout(2), None, splits))
+        Similarity().score(nn.ModuleList(), Evaluation(Dropout(2), None, splits))
 
 
 @needs_text
@@ -583,5 +583,5 @@ def test_a_known_model_has_its_known_numbers() -> None:
     about = Settings(dim=384, text={"model": "all-MiniLM-L6-v2", "pooling": "mean", "plain_length": 256})
     kind = modality(splits.test)
     nets = kind.encoders(Dropout(2), splits.test, about)
-    measured = Similarity().score(nets, Setting(Dropout(2), kind.augmentation(about), splits))
+    measured = Similarity().score(nets, Evaluation(Dropout(2), kind.augmentation(about), splits))
     assert {"STS-B": measured["stsb"].value, "STS16": measured["sts16"].value} == pytest.approx(known, abs=0.03)

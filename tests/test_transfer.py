@@ -41,8 +41,8 @@ def splits(channels: int = 3, side: int = 16) -> Splits:
     return Splits("dim", train, train, test, "")
 
 
-def setting(data_: Splits, part: Augmented | Split = TWO_VIEWS, **options) -> tasks.Setting:
-    return tasks.Setting(part, VIEW, data_, **options)
+def evaluation(data_: Splits, part: Augmented | Split = TWO_VIEWS, **options) -> tasks.Evaluation:
+    return tasks.Evaluation(part, VIEW, data_, **options)
 
 
 def twin(nets: nn.ModuleList, target: Splits) -> list[bool]:
@@ -71,12 +71,12 @@ def twin(nets: nn.ModuleList, target: Splits) -> list[bool]:
 @pytest.mark.parametrize("channels", [1, 3], ids=["grey", "colour"])
 def test_transfer_is_a_linear_classifier_on_images_normalised_by_their_own_statistics(channels) -> None:
     nets, target = networks(TWO_VIEWS), splits(channels)
-    measured = tasks.Transfer(PROBE).score(nets, setting(target))["transfer"]
+    measured = tasks.Transfer(PROBE).score(nets, evaluation(target))["transfer"]
     expected = twin(nets, target)
     assert 40 < measured.value < 95  # an accuracy at which the two could differ
     agree = sum(a == b for a, b in zip(measured.correct.tolist(), expected, strict=True))
     assert agree >= len(expected) - 1  # a tie may fall either way
-    plain = tasks.Transfer(PROBE, TransferView(normalise="pretraining")).score(nets, setting(target))["transfer"]
+    plain = tasks.Transfer(PROBE, TransferView(normalise="pretraining")).score(nets, evaluation(target))["transfer"]
     assert sum(a == b for a, b in zip(plain.correct.tolist(), expected, strict=True)) < agree
 
 
@@ -85,9 +85,9 @@ def test_it_is_the_linear_task_in_another_setting(solver) -> None:
     nets, target = networks(TWO_VIEWS), splits()
     probe = PROBE.model_copy(update={"solver": solver, "epochs": 3, "batch_size": 16})
     task = tasks.Transfer(probe, test_images=60)
-    adapted = adapt(task, nets, setting(target))
+    adapted = adapt(task, nets, evaluation(target))
     expected = tasks.Linear(probe, 60).score(nets, adapted)["linear"]
-    measured = task.score(nets, setting(target))
+    measured = task.score(nets, evaluation(target))
     assert set(measured) == {"transfer"}
     assert measured["transfer"].items == 60
     assert torch.equal(measured["transfer"].correct, expected.correct)
@@ -99,7 +99,7 @@ def test_statistics_are_of_the_training_images_that_are_fitted_and_of_no_other(c
     target, nets = splits(side=20), networks(TWO_VIEWS)
 
     def statistics(changed: Splits) -> tuple:
-        shown = adapt(tasks.Transfer(probe), nets, setting(changed, seed=3)).augmentation
+        shown = adapt(tasks.Transfer(probe), nets, evaluation(changed, seed=3)).augmentation
         return shown.mean, shown.std
 
     chosen = torch.randperm(120, generator=generator(3))[: count or 120]
@@ -139,12 +139,12 @@ def test_no_tensor_of_an_encoder_changes(solver, channels, part) -> None:
     nets.train()
     probe = PROBE.model_copy(update={"solver": solver, "epochs": 2, "batch_size": 16})
     with unchanged(nets):
-        measured = tasks.Transfer(probe).score(nets, setting(splits(channels), part))
+        measured = tasks.Transfer(probe).score(nets, evaluation(splits(channels), part))
     assert 0 <= measured["transfer"].value <= 100
 
 
 def test_the_train_view_is_that_of_pre_training_or_one_by_name() -> None:
-    nets, here = networks(TWO_VIEWS), setting(splits())
+    nets, here = networks(TWO_VIEWS), evaluation(splits())
     own = adapt(tasks.Transfer(PROBE), nets, here)
     assert own.augmentation == replace(VIEW, mean=own.augmentation.mean, std=own.augmentation.std)
     named = adapt(tasks.Transfer(PROBE, TransferView(augmentation="mocov2")), nets, here).augmentation
@@ -154,10 +154,10 @@ def test_the_train_view_is_that_of_pre_training_or_one_by_name() -> None:
     assert own.data.pretrain is here.data.pretrain
     assert tasks.Transfer(PROBE).protocol(here)["normalised_by"].startswith("mean and variance")
     grey = networks(Augmented(1), 1)
-    measured = tasks.Transfer(PROBE).score(grey, setting(splits(1), Augmented(1)))
+    measured = tasks.Transfer(PROBE).score(grey, evaluation(splits(1), Augmented(1)))
     assert measured["transfer"].items == 90
     with pytest.raises(NotApplicableError, match="grey images, and dim has colours"):
-        tasks.Transfer(PROBE).score(grey, setting(splits(3), Augmented(1)))
+        tasks.Transfer(PROBE).score(grey, evaluation(splits(3), Augmented(1)))
 
 
 def test_the_nine_columns_have_their_numbers_and_every_target_is_registered() -> None:

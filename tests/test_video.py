@@ -102,7 +102,7 @@ def test_other_views_see_frames_and_items_that_are_no_clips_are_refused() -> Non
         (lambda: Frames(10).make(short, seen, generator(0)), ArgumentError, "1 frames more are wanted"),
         (lambda: Frames(1).make(picture, seen), NotApplicableError, "is of clips; given: items of shape"),
         (lambda: Flow(2).channels(1), NotApplicableError, "3 channels; given: 1"),
-        (lambda: tasks.Action(HOW).score(grey, setting(splits())), NotApplicableError, "reads colour frames"),
+        (lambda: tasks.Action(HOW).score(grey, evaluation(splits())), NotApplicableError, "reads colour frames"),
     )  # fmt: skip
 
 
@@ -239,8 +239,8 @@ def splits(folds: int = 1) -> Splits:
     return Splits("made", clips(24, 10), clips(24, 10), clips(9, 20), "", further)
 
 
-def setting(parts: Splits, **options) -> tasks.Setting:
-    return tasks.Setting(Frames(3), clip_augmentation(SETTINGS), parts, **options)
+def evaluation(parts: Splits, **options) -> tasks.Evaluation:
+    return tasks.Evaluation(Frames(3), clip_augmentation(SETTINGS), parts, **options)
 
 
 def frame_encoder(arch: str = "caffenet") -> nn.ModuleList:
@@ -261,7 +261,7 @@ def test_fine_tuning_starts_from_the_convolutions_and_leaves_the_encoder_as_it_i
         assert linear == [(123, 123), (123, 3)]
         assert [m.p for m in network.modules() if isinstance(m, nn.Dropout)] == [0.5, 0.5]
     with unchanged(nets):
-        tasks.Action(HOW).score(nets, setting(splits()))
+        tasks.Action(HOW).score(nets, evaluation(splits()))
 
 
 def test_the_score_is_the_mean_probability_of_equally_spaced_frames(monkeypatch) -> None:
@@ -274,7 +274,7 @@ def test_the_score_is_the_mean_probability_of_equally_spaced_frames(monkeypatch)
         return scores
 
     monkeypatch.setattr(action.FineTuning, "scores", keep)
-    measured = tasks.Action(HOW).score(nets, setting(parts))["action"]
+    measured = tasks.Action(HOW).score(nets, evaluation(parts))["action"]
     network, scores = fitted[0]
     seen, right = clip_augmentation(SETTINGS), []
     for clip, label, ours in zip(parts.test.items, parts.test.labels, scores, strict=True):
@@ -294,8 +294,8 @@ def test_the_score_is_the_mean_probability_of_equally_spaced_frames(monkeypatch)
 def test_ten_crops_are_four_corners_and_the_middle_mirrored_too() -> None:
     view = replace(clip_augmentation(SETTINGS).image, size=16, resize=24)
     tuned = object.__new__(action.FineTuning)
-    tuned.how, tuned.setting = HOW.model_copy(update={"crops": 10}), setting(splits())
-    tuned.setting = replace(tuned.setting, augmentation=replace(clip_augmentation(SETTINGS), image=view))
+    tuned.how, tuned.evaluation = HOW.model_copy(update={"crops": 10}), evaluation(splits())
+    tuned.evaluation = replace(tuned.evaluation, augmentation=replace(clip_augmentation(SETTINGS), image=view))
     frames = clips(2).items[:, 0, :3]
     ten = tuned._crops(frames)
     square = F.interpolate(frames.float(), size=(24, 24), mode="bilinear", antialias=True) / 255
@@ -317,14 +317,14 @@ def test_a_fine_tuning_learns_from_labels_and_a_mean_is_over_splits() -> None:
     wrong = replace(spoilt, labels=(spoilt.labels + 1) % 3)
     parts = replace(parts, further=((parts.further[0][0], wrong),))
     how = HOW.model_copy(update={"epochs": 12})
-    measured = tasks.Action(how, test_images=6).score(frame_encoder(), setting(parts))["action"]
+    measured = tasks.Action(how, test_images=6).score(frame_encoder(), evaluation(parts))["action"]
     assert measured.correct.tolist() == [True] * 6 + [False] * 6
     assert measured.value == 50
     assert measured.items == 12
     assert measured.half_width == 0  # each split is sampled for itself: none of its clips differs from the others
     few = HOW.model_copy(update={"train_clips": 6})
     chosen = [
-        action.FineTuning(few, frame_encoder()[0], clips(24, 10), setting(splits(), seed=seed)).train
+        action.FineTuning(few, frame_encoder()[0], clips(24, 10), evaluation(splits(), seed=seed)).train
         for seed in (0, 0, 1)
     ]
     assert [len(part) for part in chosen] == [6, 6, 6]
@@ -338,8 +338,8 @@ def test_a_fine_tuning_learns_from_labels_and_a_mean_is_over_splits() -> None:
 
 def test_a_fine_tuning_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, monkeypatch) -> None:
     parts, task = splits(2), tasks.Action(HOW)
-    whole = task.score(frame_encoder(), setting(parts, seed=5))["action"]
-    assert torch.equal(whole.correct, task.score(frame_encoder(), setting(parts, seed=5))["action"].correct)
+    whole = task.score(frame_encoder(), evaluation(parts, seed=5))["action"]
+    assert torch.equal(whole.correct, task.score(frame_encoder(), evaluation(parts, seed=5))["action"].correct)
     monkeypatch.setattr(fitting, "SAVE_EVERY_S", -1.0)
     real, epochs, networks = action.FineTuning._epochs, [], []
 
@@ -352,12 +352,12 @@ def test_a_fine_tuning_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, monke
 
     monkeypatch.setattr(action.FineTuning, "_epochs", one_epoch)
     torch.manual_seed(99)
-    pieces, _ = resumed(lambda: task.score(frame_encoder(), setting(parts, seed=5, folder=tmp_path))["action"])
+    pieces, _ = resumed(lambda: task.score(frame_encoder(), evaluation(parts, seed=5, folder=tmp_path))["action"])
     assert epochs == [0, 1, 2, 0, 1, 2]
     assert torch.equal(pieces.correct, whole.correct)
     assert pieces.half_width == whole.half_width
     # to the same bits: the last network of the first split, trained in one go
-    alone = action.FineTuning(HOW, frame_encoder()[0], parts.train, setting(parts, seed=5))
+    alone = action.FineTuning(HOW, frame_encoder()[0], parts.train, evaluation(parts, seed=5))
     torch.manual_seed(7)  # no draw comes from here
     monkeypatch.setattr(action.FineTuning, "_epochs", real)
     alone.scores(parts.test.take(2))

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from contrastlab.pictures.definitions import Layers, Linear, Neighbours, Transfer
     from contrastlab.pictures.linear import correct, linear_lbfgs, linear_sgd
     from contrastlab.pictures.representations import bootstrap, encode, frozen, knn, nearest_neighbour, represent
-    from contrastlab.pictures.task import Measured, Metric, Setting, Task
+    from contrastlab.pictures.task import Evaluation, Measured, Metric, Task
     from contrastlab.tables.foreign import Scored, score
 
 __all__ = [
     "TASKS",
     "Action",
     "Boxes",
+    "Evaluation",
     "Keypoints",
     "Layers",
     "Linear",
@@ -34,7 +35,6 @@ __all__ = [
     "Metric",
     "Neighbours",
     "Scored",
-    "Setting",
     "Similarity",
     "Task",
     "Transfer",
@@ -63,7 +63,7 @@ _HOMES = {
     **dict.fromkeys(("Boxes", "Keypoints", "Masks"), "contrastlab.domains.detection.definitions"),
     "Action": "contrastlab.domains.clips.definitions",
     "Similarity": "contrastlab.domains.text.definitions",
-    **dict.fromkeys(("Measured", "Metric", "Setting", "Task"), "contrastlab.pictures.task"),
+    **dict.fromkeys(("Measured", "Metric", "Evaluation", "Task"), "contrastlab.pictures.task"),
     **dict.fromkeys(("correct", "linear_lbfgs", "linear_sgd"), "contrastlab.pictures.linear"),
     **dict.fromkeys(
         ("bootstrap", "encode", "frozen", "knn", "nearest_neighbour", "represent"),

@@ -59,10 +59,10 @@ def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0)
     with fixed(seed):
         before = kind.encoders(recipe.views, source, how)
     after = pretrain(recipe, how, source, seed=seed, log=lambda line: None).encoders
-    setting = tasks.Setting(Dropout(1), kind.augmentation(how), pairs)
+    evaluation = tasks.Evaluation(Dropout(1), kind.augmentation(how), pairs)
     truth = pairs.test.scores.numpy()
-    score_before = tasks.spearman(cosines(before, setting, pairs.test), truth)
-    score_after = tasks.spearman(cosines(after, setting, pairs.test), truth)
+    score_before = tasks.spearman(cosines(before, evaluation, pairs.test), truth)
+    score_after = tasks.spearman(cosines(after, evaluation, pairs.test), truth)
     return BeforeAfter(how, before.eval(), after, (score_before, score_after))
 
 

@@ -89,7 +89,7 @@ def _rows(job: Job, execution: Execution) -> list[Row]:
     task = cast("Detection", job.task)
     run, trained = pretrained(job, execution)
     device = execution.fabric().device
-    model, test = training.trained_detector(task, trained.encoders, job.setting(run, on, device=device))
+    model, test = training.trained_detector(task, trained.encoders, job.evaluation(run, on, device=device))
     pictures = test.subset(range(min(PICTURES, len(test))))
     detections = training.predict(model, pictures, kind, device=device)
     names = {category["id"]: str(category["name"]) for category in pictures.annotations.categories}

@@ -1,4 +1,4 @@
-"""What studies of encoders share: a recipe trained on a data set, and the setting in which tasks ask its encoders."""
+"""What studies of encoders share: a recipe trained on a data set, and what a task needs to score its encoders."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from contrastlab.train.loop import Log
 
 def train(
     recipe: Recipe, settings: Settings, splits: Splits, seed: int, fabric: Fabric, log: Log
-) -> tuple[Trained, tasks.Setting]:
-    """Encoders trained on the pre-training part, and the setting for the tasks of these settings; seeded alike."""
+) -> tuple[Trained, tasks.Evaluation]:
+    """Encoders trained on the pre-training part, and the evaluation of them with these settings; seeded alike."""
     trained = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=fabric, log=log)
     view = augmentation(settings.augmentation, settings.image_size)
-    setting = tasks.Setting(recipe.views, view, splits, seed=derive(seed, "probe") % 2**31)
-    return trained, setting
+    evaluation = tasks.Evaluation(recipe.views, view, splits, seed=derive(seed, "probe") % 2**31)
+    return trained, evaluation

@@ -79,7 +79,7 @@ def study(
         for label, job in _jobs(dataset, profile).items():
             splits, _ = job.load(execution)
             task_run, trained = pretrained(job, execution)
-            setting = job.setting(task_run, splits)
+            setting = job.evaluation(task_run, splits)
             encoder = stream_of(trained.encoders, setting, "L")
             model = segment(encoder, "L", setting, job.settings.segmentation)
             predicted, truth = predict(model, "L", setting, splits.test.subset(torch.arange(SCENES)))

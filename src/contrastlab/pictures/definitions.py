@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contrastlab import settings as parts
-from contrastlab.pictures.task import FROZEN, LAST, Metric, Setting, Task, from_settings
+from contrastlab.pictures.task import FROZEN, LAST, Evaluation, Metric, Task, from_settings
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")  # those that have a metric
 HIDDEN = "_mlp"  # behind the name of a layer: the classifier with a hidden layer
@@ -32,7 +32,7 @@ class Linear(Task):
         Metric("linear5", "linear top-5 accuracy", absent="top-5 accuracy needs more than five classes"),
     )
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
+    def protocol(self, evaluation: Evaluation) -> dict[str, Any]:
         return {**self.probe.model_dump(mode="json"), **FROZEN, **LAST}
 
 
@@ -49,7 +49,7 @@ class Neighbours(Task):
     scorer = "contrastlab.pictures.representations:score"
     metrics = (Metric("knn200", "200-NN accuracy"), Metric("nn1", "1-NN accuracy"))
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
+    def protocol(self, evaluation: Evaluation) -> dict[str, Any]:
         knn = f"k={self.k}, temperature={self.temperature}, embeddings"
         return {**FROZEN, "knn": knn, "nn1": "embeddings of re-encoded training images"}
 
@@ -67,12 +67,12 @@ class Transfer(Task):
     scorer = "contrastlab.pictures.linear:score_transfer"
     metrics = (Metric("transfer", "transfer accuracy", items="test items"),)
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
+    def protocol(self, evaluation: Evaluation) -> dict[str, Any]:
         normalised_by = "the statistics of pre-training"
         if self.view.normalise == "target":
             normalised_by = "mean and variance of the target's training images; a colour split keeps its fixed ranges"
         return {
-            **Linear(self.probe).protocol(setting),
+            **Linear(self.probe).protocol(evaluation),
             "train_view": self.view.augmentation or "as in pre-training",
             "normalised_by": normalised_by,
         }
@@ -94,7 +94,7 @@ class Layers(Task):
         *(Metric(name + HIDDEN, f"accuracy with a hidden layer at {name}") for name in LAYERS),
     )
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
+    def protocol(self, evaluation: Evaluation) -> dict[str, Any]:
         return {
             **self.probe.model_dump(mode="json", exclude={"features"}),
             "layers": self.layers.model_dump(mode="json"),

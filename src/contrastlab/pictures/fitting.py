@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab.pictures.loading import Crops, batches
-from contrastlab.pictures.task import Log, Setting
+from contrastlab.pictures.task import Evaluation, Log
 from contrastlab.settings import ActionRecognition, Detector, LinearProbe, SegmentationProbe
 from contrastlab.support.errors import NonFiniteLossError, NotApplicableError
 from contrastlab.train import checkpoint
@@ -50,7 +50,7 @@ def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
 def fit(
     losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]],
     fits: dict[str, Fitting],
-    setting: Setting,
+    evaluation: Evaluation,
     chosen: Tensor,
     how: LinearProbe | SegmentationProbe,
     name: str,
@@ -65,16 +65,18 @@ def fit(
     """
     if not len(chosen):
         raise NotApplicableError(f"{name}: the training set is empty")
-    order = torch.Generator().manual_seed(setting.seed)
-    draws = torch.Generator(device=setting.device).manual_seed(setting.seed)
+    order = torch.Generator().manual_seed(evaluation.seed)
+    draws = torch.Generator(device=evaluation.device).manual_seed(evaluation.seed)
     size = min(how.batch_size, len(chosen))
     for epoch in range(how.epochs):
         shuffled = chosen[torch.randperm(len(chosen), generator=order)]
         crop = None
         if crops is not None:
-            crop = Crops(*crops, setting.seed, before=epoch * len(chosen))
+            crop = Crops(*crops, evaluation.seed, before=epoch * len(chosen))
         loss_of_fit: dict[str, Tensor] = {}
-        for index, items in batches(setting.data.train, shuffled, size, setting.device, drop_last=True, crop=crop):
+        for index, items in batches(
+            evaluation.data.train, shuffled, size, evaluation.device, drop_last=True, crop=crop
+        ):
             loss_of_fit = losses(index, items, draws)
             for key, loss in loss_of_fit.items():
                 descend(fits[key].optimiser, loss)
@@ -83,7 +85,7 @@ def fit(
         last_loss = _mean(loss_of_fit)
         if not math.isfinite(last_loss):
             raise NonFiniteLossError(f"{name}: the loss is {last_loss} in epoch {epoch + 1}; are the features finite?")
-        setting.log(f"{name}, epoch {epoch + 1}/{how.epochs}, loss {last_loss:.3f}")
+        evaluation.log(f"{name}, epoch {epoch + 1}/{how.epochs}, loss {last_loss:.3f}")
 
 
 def _mean(losses: dict[str, Tensor]) -> float:

@@ -28,7 +28,7 @@ from contrastlab.pictures.representations import (
     take,
 )
 from contrastlab.pictures.sets import StreamedImages
-from contrastlab.pictures.task import Measured, Setting
+from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.settings import LayerProbe, LinearProbe
 from contrastlab.support.errors import NotApplicableError, check, reject
 from contrastlab.support.seeds import fixed
@@ -108,11 +108,11 @@ def mlp(
         return fitting.network(test)
 
 
-def _linear(inputs: int, probe: LinearProbe, setting: Setting) -> Fitting:
-    classes = len(setting.data.train.classes)
-    with fixed(setting.seed):
+def _linear(inputs: int, probe: LinearProbe, evaluation: Evaluation) -> Fitting:
+    classes = len(evaluation.data.train.classes)
+    with fixed(evaluation.seed):
         network = nn.Linear(inputs, classes)
-    network.to(setting.device)
+    network.to(evaluation.device)
     sgd = torch.optim.SGD(network.parameters(), probe.lr, probe.momentum, weight_decay=probe.weight_decay)
     schedule = torch.optim.lr_scheduler.MultiStepLR(sgd, list(probe.milestones), probe.gamma)
     return Fitting(network, sgd, schedule)
@@ -121,7 +121,7 @@ def _linear(inputs: int, probe: LinearProbe, setting: Setting) -> Fitting:
 def _train(
     read: Callable[[tuple[Tensor, ...]], dict[str, Tensor]],
     begin: Callable[[str, int], Fitting],
-    setting: Setting,
+    evaluation: Evaluation,
     probe: LinearProbe,
     name: str,
 ) -> dict[str, nn.Module]:
@@ -130,12 +130,12 @@ def _train(
     ``read`` makes frozen features ``[B, F]`` of the views of a batch, by the name of their classifier; ``begin`` makes
     a classifier of name and F.
     """
-    train = setting.data.train
-    single = setting.views.single()
-    augmentation = _probe_augmentation(probe, setting)
-    indices = subset_order(train.labels, probe.train_images, setting.seed)
+    train = evaluation.data.train
+    single = evaluation.views.single()
+    augmentation = _probe_augmentation(probe, evaluation)
+    indices = subset_order(train.labels, probe.train_images, evaluation.seed)
     check_labels(indices, train.labels[indices])
-    labels = train.labels.to(setting.device)
+    labels = train.labels.to(evaluation.device)
     fits: dict[str, Fitting] = {}
 
     def losses(index: Tensor, images: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
@@ -151,20 +151,20 @@ def _train(
     crops = None
     if isinstance(train, StreamedImages):
         crops = (augmentation, single.count)
-    fit(losses, fits, setting, indices, probe, name, crops)
+    fit(losses, fits, evaluation, indices, probe, name, crops)
     return {key: fitting.network for key, fitting in fits.items()}
 
 
-def _probe_augmentation(probe: LinearProbe, setting: Setting) -> Any:
+def _probe_augmentation(probe: LinearProbe, evaluation: Evaluation) -> Any:
     """The augmentation of a classifier's images, in the size and statistics of that of pre-training."""
-    pretraining: Any = setting.augmentation
+    pretraining: Any = evaluation.augmentation
     if not probe.augmentation:
         return pretraining
     by_name = named(probe.augmentation, pretraining.size)
     return replace(by_name, mean=pretraining.mean, std=pretraining.std)
 
 
-def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: ItemSet, probe: LinearProbe) -> Tensor:
+def linear_sgd(encoders: nn.ModuleList, evaluation: Evaluation, test: ItemSet, probe: LinearProbe) -> Tensor:
     """Scores ``[M, C]`` of test images by a linear classifier trained with SGD on augmented images (ring §5).
 
     The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one.
@@ -177,41 +177,41 @@ def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: ItemSet, probe: 
             return {name: represent(encoders, views, kind).float()}
 
     def begin(_: str, inputs: int) -> Fitting:
-        return _linear(inputs, probe, setting)
+        return _linear(inputs, probe, evaluation)
 
-    network = _train(read, begin, setting, probe, name)[name]
-    single = setting.views.single()
-    augmentation = _probe_augmentation(probe, setting)
-    rows, _ = encode(encoders, single, augmentation, test, kind=kind, device=setting.device)
+    network = _train(read, begin, evaluation, probe, name)[name]
+    single = evaluation.views.single()
+    augmentation = _probe_augmentation(probe, evaluation)
+    rows, _ = encode(encoders, single, augmentation, test, kind=kind, device=evaluation.device)
     with torch.no_grad():
         return torch.cat([network(part) for part in rows.split(512)])
 
 
-def _linear_lbfgs_scores(encoders: nn.ModuleList, setting: Setting, test: ItemSet, probe: LinearProbe) -> Tensor:
+def _linear_lbfgs_scores(encoders: nn.ModuleList, evaluation: Evaluation, test: ItemSet, probe: LinearProbe) -> Tensor:
     """Scores ``[M, C]`` of test images by :func:`linear_lbfgs` on plain views."""
-    train = setting.data.train
-    indices = subset_order(train.labels, probe.train_images, setting.seed)
+    train = evaluation.data.train
+    indices = subset_order(train.labels, probe.train_images, evaluation.seed)
     encode_plain = partial(
         encode,
         encoders,
-        setting.views,
-        setting.augmentation,
+        evaluation.views,
+        evaluation.augmentation,
         kind=probe.features,
-        device=setting.device,
+        device=evaluation.device,
     )
     train_rows, labels = encode_plain(train, indices=indices)
     test_rows, _ = encode_plain(test)
     return linear_lbfgs(train_rows, labels, test_rows, l2=probe.l2)
 
 
-def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+def score(task: Linear, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """``linear``, percent of test images, and with more than five classes ``linear5``."""
-    test = take(setting.data.test, task.test_images)
+    test = take(evaluation.data.test, task.test_images)
     if task.probe.solver == "sgd":
-        scores = linear_sgd(encoders, setting, test, task.probe)
+        scores = linear_sgd(encoders, evaluation, test, task.probe)
     else:
-        scores = _linear_lbfgs_scores(encoders, setting, test, task.probe)
-    truth = test.labels.to(setting.device)
+        scores = _linear_lbfgs_scores(encoders, evaluation, test, task.probe)
+    truth = test.labels.to(evaluation.device)
     measured = {"linear": Measured.share(correct(scores, truth))}
     if scores.shape[1] > 5:
         measured["linear5"] = Measured.share(correct(scores, truth, 5))
@@ -220,7 +220,7 @@ def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
 
 def layer_features(
     encoders: nn.ModuleList,
-    setting: Setting,
+    evaluation: Evaluation,
     source: ItemSet,
     names: tuple[str, ...],
     values: int,
@@ -230,43 +230,43 @@ def layer_features(
     """Layer to features ``[N, F]`` of plain single views, and labels ``[N]``; see ``encoder.pooled_layers``."""
     if indices is None:
         indices = torch.arange(len(source))
-    single = setting.views.single()
+    single = evaluation.views.single()
     rows: dict[str, list[Tensor]] = {name: [] for name in names}
     with frozen(encoders):
-        for _, images in batches(source, indices, 256, setting.device, drop_last=False):
-            views = single.plain(images, setting.augmentation)
+        for _, images in batches(source, indices, 256, evaluation.device, drop_last=False):
+            views = single.plain(images, evaluation.augmentation)
             pooled = enc.pooled_layers(encoders, views, names, values)
             for name in names:
                 rows[name].append(pooled[name])
     features = {name: torch.cat(parts) for name, parts in rows.items()}
     for layer in features.values():
         check_features(layer)
-    return features, source.labels[indices].to(setting.device)
+    return features, source.labels[indices].to(evaluation.device)
 
 
-def score_layers(task: Layers, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+def score_layers(task: Layers, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """Percent of test images by layer, with ``_mlp`` behind the name for the classifier with a hidden layer."""
     existing = enc.named_layers(encoders[0])  # type: ignore[arg-type]
     wanted = task.layers.names or LAYERS
     names = tuple(name for name in wanted if name in existing)
     if not names:
         raise NotApplicableError(f"layers {', '.join(task.layers.names)}: the encoders have {', '.join(existing)}")
-    test = take(setting.data.test, task.test_images)
+    test = take(evaluation.data.test, task.test_images)
     if task.probe.solver == "sgd":
-        scores = layers_sgd(task, encoders, setting, test, names)
+        scores = layers_sgd(task, encoders, evaluation, test, names)
     else:
-        scores = _layers_lbfgs(task, encoders, setting, test, names)
-    truth = test.labels.to(setting.device)
+        scores = _layers_lbfgs(task, encoders, evaluation, test, names)
+    truth = test.labels.to(evaluation.device)
     return {name: Measured.share(correct(rows, truth)) for name, rows in scores.items()}
 
 
 def layers_sgd(
-    task: Layers, encoders: nn.ModuleList, setting: Setting, test: ItemSet, names: tuple[str, ...]
+    task: Layers, encoders: nn.ModuleList, evaluation: Evaluation, test: ItemSet, names: tuple[str, ...]
 ) -> dict[str, Tensor]:
     """Scores ``[M, C]`` by classifiers on each layer, linear ones trained by SGD, those with a hidden layer by Adam."""
     probe = task.probe
     layers = task.layers
-    classes = len(setting.data.train.classes)
+    classes = len(evaluation.data.train.classes)
     with_hidden: tuple[str, ...] = ()
     if layers.hidden:
         with_hidden = tuple(name + HIDDEN for name in names)
@@ -280,25 +280,25 @@ def layers_sgd(
 
     def begin(name: str, inputs: int) -> Fitting:
         if name in with_hidden:
-            return _two_layers(inputs, classes, layers, setting.seed, setting.device)
-        return _linear(inputs, probe, setting)
+            return _two_layers(inputs, classes, layers, evaluation.seed, evaluation.device)
+        return _linear(inputs, probe, evaluation)
 
-    networks = _train(read, begin, setting, probe, f"probes of {len(names)} layers")
-    probe_setting = replace(setting, augmentation=_probe_augmentation(probe, setting))
-    features, _ = layer_features(encoders, probe_setting, test, names, layers.values)
+    networks = _train(read, begin, evaluation, probe, f"probes of {len(names)} layers")
+    probe_evaluation = replace(evaluation, augmentation=_probe_augmentation(probe, evaluation))
+    features, _ = layer_features(encoders, probe_evaluation, test, names, layers.values)
     with torch.no_grad():
         return {name: network(features[name.removesuffix(HIDDEN)]) for name, network in networks.items()}
 
 
 def _layers_lbfgs(
-    task: Layers, encoders: nn.ModuleList, setting: Setting, test: ItemSet, names: tuple[str, ...]
+    task: Layers, encoders: nn.ModuleList, evaluation: Evaluation, test: ItemSet, names: tuple[str, ...]
 ) -> dict[str, Tensor]:
-    train = setting.data.train
+    train = evaluation.data.train
     probe = task.probe
     layers = task.layers
-    indices = subset_order(train.labels, probe.train_images, setting.seed)
-    train_features, labels = layer_features(encoders, setting, train, names, layers.values, indices=indices)
-    test_features, _ = layer_features(encoders, setting, test, names, layers.values)
+    indices = subset_order(train.labels, probe.train_images, evaluation.seed)
+    train_features, labels = layer_features(encoders, evaluation, train, names, layers.values, indices=indices)
+    test_features, _ = layer_features(encoders, evaluation, test, names, layers.values)
     scores = {}
     for name in names:
         seen = train_features[name]
@@ -312,9 +312,9 @@ def _layers_lbfgs(
                 layers,
                 classes=len(train.classes),
                 batch_size=probe.batch_size,
-                seed=setting.seed,
+                seed=evaluation.seed,
             )
-        setting.log(f"probe of {name}: {seen.shape[1]} values")
+        evaluation.log(f"probe of {name}: {seen.shape[1]} values")
     return scores
 
 
@@ -337,38 +337,38 @@ def channel_statistics(
     return tuple((mean / 255).tolist()), tuple((deviation / 255).tolist())
 
 
-def adapt(task: Transfer, encoders: nn.ModuleList, setting: Setting) -> Setting:
-    """The setting with images of as many channels as the encoders read, and with the target's augmentation.
+def adapt(task: Transfer, encoders: nn.ModuleList, evaluation: Evaluation) -> Evaluation:
+    """The evaluation on images of as many channels as the encoders read, and with the target's augmentation.
 
     Mean and variance are those of the training images (or waveforms) that the classifier sees. A colour split has fixed
     ranges in their place (:class:`contrastlab.views.Split`), which are the same for every data set.
     """
-    train = setting.data.train
-    test = setting.data.test
-    view: Any = setting.augmentation
-    indices = subset_order(train.labels, task.probe.train_images, setting.seed)
+    train = evaluation.data.train
+    test = evaluation.data.test
+    view: Any = evaluation.augmentation
+    indices = subset_order(train.labels, task.probe.train_images, evaluation.seed)
     fits_target = task.view.normalise == "target"
     if train.modality == "waveform":
         if fits_target:
-            view = view.fitted(train, indices, setting.device)
-        return replace(setting, augmentation=view)
+            view = view.fitted(train, indices, evaluation.device)
+        return replace(evaluation, augmentation=view)
     # the encoders of a split share the channels of one image
     if sum(encoder.in_channels for encoder in encoders) == 3:  # type: ignore[misc]
         train = train.coloured()
         test = test.coloured()
     elif 3 in (train.channels, test.channels):
-        raise NotApplicableError(f"the encoders read grey images, and {setting.data.name} has colours")
+        raise NotApplicableError(f"the encoders read grey images, and {evaluation.data.name} has colours")
     if task.view.augmentation:
         view = named(task.view.augmentation, view.size)
     if fits_target:
-        mean, std = channel_statistics(train, indices, setting.device)
+        mean, std = channel_statistics(train, indices, evaluation.device)
         view = replace(view, mean=mean, std=std)
-    data = replace(setting.data, train=train, test=test)
-    return replace(setting, data=data, augmentation=view)
+    data = replace(evaluation.data, train=train, test=test)
+    return replace(evaluation, data=data, augmentation=view)
 
 
-def score_transfer(task: Transfer, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+def score_transfer(task: Transfer, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """``transfer``, percent of the target's test items."""
     linear = Linear(task.probe, task.test_images)
-    measured = score(linear, encoders, adapt(task, encoders, setting))
+    measured = score(linear, encoders, adapt(task, encoders, evaluation))
     return {"transfer": measured["linear"]}

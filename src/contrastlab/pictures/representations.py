@@ -18,7 +18,7 @@ from contrastlab.pictures import encoder as enc
 from contrastlab.pictures.definitions import Neighbours
 from contrastlab.pictures.items import ItemSet
 from contrastlab.pictures.loading import batches, subset_order
-from contrastlab.pictures.task import Measured, Setting
+from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.scores import ranks
 from contrastlab.support.errors import check, check_integer, is_number, reject
 from contrastlab.support.tensors import check_finite, check_rows, check_same
@@ -210,12 +210,12 @@ def _rows_at_once(train: Tensor) -> int:
     return max(1, min(2048, ranks.KEPT_BYTES // (4 * len(train))))
 
 
-def score(task: Neighbours, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+def score(task: Neighbours, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """``knn200`` and ``nn1``, percent of test items."""
-    train = setting.data.train
-    test = take(setting.data.test, task.test_images)
+    train = evaluation.data.train
+    test = take(evaluation.data.test, task.test_images)
     indices = subset_order(train.labels, task.train_images, seed=0)
-    encode_plain = partial(encode, encoders, setting.views, setting.augmentation, device=setting.device)
+    encode_plain = partial(encode, encoders, evaluation.views, evaluation.augmentation, device=evaluation.device)
     rows, labels = encode_plain(train, indices=indices)
     queries, truth = encode_plain(test)
     right_by_vote = knn(rows, labels, queries, truth, k=task.k, temperature=task.temperature)

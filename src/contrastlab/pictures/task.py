@@ -95,8 +95,8 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What a task is given beside the encoders: how their inputs are made, the data, and where to compute.
+class Evaluation:
+    """One evaluation of encoders, as a task is given it: how their inputs are made, the data, and where to compute.
 
     The recipe's views say which encoder sees what; ``data`` has ``train`` and ``test``. What a task trains itself is
     kept in ``folder``, so that it resumes.
@@ -119,7 +119,7 @@ class Task:
     #: of the data that it can score; by default those whose items have one label each
     modalities: ClassVar[tuple[str, ...]] = ("image", "clip", "scene", "waveform", "sentence")
     compares_classes: ClassVar[bool] = False  #: whether the score is the share of items whose class is predicted
-    scorer: ClassVar[str]  #: ``module:function``, imported when needed; it takes task, encoders and setting
+    scorer: ClassVar[str]  #: ``module:function``, imported when needed; it takes the task, encoders and an evaluation
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -168,28 +168,28 @@ class Task:
             reason = f"{self.name} tells classes apart and needs at least two"
             raise NotApplicableError(f"{name} has one class, {only!r}: {reason}")
 
-    def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+    def score(self, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
         """Every metric by name; a ``NotApplicableError`` says why the task does not fit the data or the encoders."""
-        self.check(setting.data)
+        self.check(evaluation.data)
         module, _, function = self.scorer.partition(":")
         scorer = getattr(import_module(module), function)
-        return scorer(self, encoders, setting)
+        return scorer(self, encoders, evaluation)
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
+    def protocol(self, evaluation: Evaluation) -> dict[str, Any]:
         """How the metrics were taken, for a reader."""
         raise NotImplementedError
 
-    def record(self, measured: dict[str, Measured], setting: Setting, settings: Settings) -> dict[str, Any]:
+    def record(self, measured: dict[str, Measured], evaluation: Evaluation, settings: Settings) -> dict[str, Any]:
         """What was asked and answered: fields of a :class:`contrastlab.tables.results.Result`."""
         from contrastlab.tables.results import pack  # needs NumPy
 
         items = max(number.items for number in measured.values())
         protocol = {
-            **self.protocol(setting),
+            **self.protocol(evaluation),
             "arch": settings.arch,
             "stem": settings.stem,
             "image_size": settings.image_size,
-            "split": f"{setting.data.test.name}, {items} test items",
+            "split": f"{evaluation.data.test.name}, {items} test items",
         }
         values = {}
         half_widths = {}

@@ -90,11 +90,11 @@ class Question:
     seed: int
     device: torch.device | str
 
-    def setting(self) -> tasks.Setting:
+    def evaluation(self) -> tasks.Evaluation:
         """What the task is given beside the network."""
         augmentation = modality(self.data.train).augmentation(self.settings)
         probe_seed = derive(self.seed, "probe") % 2**31
-        return tasks.Setting(views.Augmented(1), augmentation, self.data, probe_seed, self.device)
+        return tasks.Evaluation(views.Augmented(1), augmentation, self.data, probe_seed, self.device)
 
 
 def one(module: nn.Module, question: Question, name: str, *, weights: str = "") -> Result:
@@ -109,8 +109,8 @@ def one(module: nn.Module, question: Question, name: str, *, weights: str = "") 
         recipe["network"] = results.digest({"text": repr(module)})
         network = encoders.Encoder(network, 0, "none", 0, data.test.channels)
     _try(network.to(question.device), settings, data.test.channels)
-    setting = question.setting()
-    measured = task.score(nn.ModuleList([network]), setting)
+    evaluation = question.evaluation()
+    measured = task.score(nn.ModuleList([network]), evaluation)
     method = f"{FOREIGN}{name}"
     if weights:
         method += f" {UNTRAINED}"
@@ -121,7 +121,7 @@ def one(module: nn.Module, question: Question, name: str, *, weights: str = "") 
         seed=question.seed,
         profile=question.profile,
         recipe={"foreign": recipe},
-        **_with_all_intervals(task.record(measured, setting, settings)),
+        **_with_all_intervals(task.record(measured, evaluation, settings)),
         provenance=clock.read(data_fingerprint=items.fingerprint(data), data_note=data.note),
     )
 

@@ -124,12 +124,12 @@ class Job:
         """The run whose encoders are scored; jobs that differ in their task alone share it."""
         return Run(self.effective_recipe, self.settings, own, self.seed, execution.out_dir)
 
-    def setting(
+    def evaluation(
         self, run: Run, on: Splits, *, device: torch.device | str = "cpu", log: Log = lambda line: None
-    ) -> tasks.Setting:
+    ) -> tasks.Evaluation:
         """What the task is given beside the encoders; what it trains itself is kept beside them."""
         decisive = {"task": self.task.identity(), "data": data_hash(run.data, on), "seed": self.seed}
-        return tasks.Setting(
+        return tasks.Evaluation(
             views=run.recipe.views,
             augmentation=modality(on.train).augmentation(run.settings),
             data=on,
@@ -268,16 +268,16 @@ def _score(
     job: Job, run: Run, trained: Trained, on: Splits, fabric: Fabric, execution: Execution, log: Log
 ) -> dict[str, Any] | Unavailable:
     """What is recorded of the task, asked in this process for all, or why it cannot be asked."""
-    setting = job.setting(run, on, device=fabric.device, log=log)
-    if not execution.resume and setting.folder is not None:
-        shutil.rmtree(setting.folder, ignore_errors=True)
+    evaluation = job.evaluation(run, on, device=fabric.device, log=log)
+    if not execution.resume and evaluation.folder is not None:
+        shutil.rmtree(evaluation.folder, ignore_errors=True)
     try:
         speed = execution.speed or Speed()
         with decoders(speed.workers * fabric.world_size):
-            measured = job.task.score(trained.encoders, setting)
+            measured = job.task.score(trained.encoders, evaluation)
     except NotApplicableError as reason:
         return Unavailable(job.method, str(reason))
-    return job.task.record(measured, setting, run.settings)
+    return job.task.record(measured, evaluation, run.settings)
 
 
 def _result(

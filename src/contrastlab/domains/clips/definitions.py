@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contrastlab import settings as parts
-from contrastlab.pictures.task import Metric, Setting, Task, from_settings
+from contrastlab.pictures.task import Evaluation, Metric, Task, from_settings
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Action(Task):
     scorer = "contrastlab.domains.clips.task:score"
     metrics = (Metric("action", "action recognition accuracy", error="bootstrap", items="test clips"),)
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
+    def protocol(self, evaluation: Evaluation) -> dict[str, Any]:
         how = self.training
         return {
             "encoder": "of frames, fine-tuned from conv5 down, fully connected layers new",
             "solver": f"sgd, {how.epochs} epochs, lr {how.lr:g}, momentum {how.momentum:g}, dropout {how.dropout:g}",
             "score": f"mean probability of {how.frames} frames x {how.crops} crops, mean over splits",
-            "splits": len(setting.data.folds()),
+            "splits": len(evaluation.data.folds()),
         }

@@ -19,7 +19,7 @@ from contrastlab.pictures.loading import Crops, batches
 from contrastlab.pictures.networks import CaffeNet
 from contrastlab.pictures.operations import resize_center
 from contrastlab.pictures.representations import bootstrap, take
-from contrastlab.pictures.task import Measured, Setting
+from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.settings import ActionRecognition
 from contrastlab.support import files
 from contrastlab.support.errors import CorruptFileError, NotApplicableError
@@ -51,14 +51,14 @@ def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -
         return nn.Sequential(backbone, Pooled(), nn.Dropout(dropout), head)
 
 
-def score(task: Action, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+def score(task: Action, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """``action``, percent of test clips, averaged over the official splits."""
     first: Any = encoders[0]
     if first.in_channels != 3:
         raise NotApplicableError(f"a recogniser reads colour frames; the first encoder {first.in_channels} channels")
     correct_by_fold = []
-    for fold, (train, test) in enumerate(setting.data.folds()):
-        tuning = FineTuning(task.training, first, train, setting, fold)
+    for fold, (train, test) in enumerate(evaluation.data.folds()):
+        tuning = FineTuning(task.training, first, train, evaluation, fold)
         correct_by_fold.append(tuning.correct(take(test, task.test_images)))
     correct = torch.cat(correct_by_fold)
     sizes = torch.tensor([len(of_fold) for of_fold in correct_by_fold])
@@ -83,23 +83,25 @@ def mean_over_folds(correct: Tensor, fold: Tensor) -> float:
 class FineTuning:
     """The network of one official split (``fold``, from 0), whose draws are counted by epoch and step."""
 
-    def __init__(self, how: ActionRecognition, encoder: Encoder, train: Any, setting: Setting, fold: int = 0) -> None:
+    def __init__(
+        self, how: ActionRecognition, encoder: Encoder, train: Any, evaluation: Evaluation, fold: int = 0
+    ) -> None:
         self.how = how
-        self.setting = setting
-        self.seed = derive(setting.seed, "action", fold) % 2**31
+        self.evaluation = evaluation
+        self.seed = derive(evaluation.seed, "action", fold) % 2**31
         self.train = take(train, how.train_clips, self.seed).still()
         if len(self.train) == 0:
             raise NotApplicableError("action recognition: the training set is empty")
-        self.labels = self.train.labels.to(setting.device)
+        self.labels = self.train.labels.to(evaluation.device)
         new_weights = derive(self.seed, "weights") % 2**31
         network = spatial_network(encoder, len(train.classes), how.dropout, new_weights)
-        self.network = network.to(setting.device)
+        self.network = network.to(evaluation.device)
         kind = "fine-tuning"
         self.artefact = None
-        if setting.folder is not None:
+        if evaluation.folder is not None:
             decisive = {"training": how.model_dump(mode="json"), "data": train.fingerprint, "seed": self.seed}
             origin = files.fingerprint(self.network.state_dict(), decisive)
-            folder = setting.folder / f"split{fold + 1}"
+            folder = evaluation.folder / f"split{fold + 1}"
             self.artefact = Artefact(folder, DONE, kind=kind, origin=origin)
         self.training = Resumable(self.network, how, kind, self.artefact, "epoch")
 
@@ -127,7 +129,7 @@ class FineTuning:
 
     def _epoch(self, epoch: int) -> float:
         how = self.how
-        views: Any = self.setting.augmentation
+        views: Any = self.evaluation.augmentation
         count = len(self.train)
         size = min(how.batch_size, count)
         steps = count // size
@@ -137,7 +139,7 @@ class FineTuning:
         crop = None
         if isinstance(self.train, VideoFiles):
             crop = Crops(views, 1, self.seed, epoch * count)
-        stream = batches(self.train, order, size, self.setting.device, drop_last=True, crop=crop)
+        stream = batches(self.train, order, size, self.evaluation.device, drop_last=True, crop=crop)
         self.network.train()
         total = 0.0
         for step, (index, clips) in enumerate(stream, epoch * steps):
@@ -147,8 +149,8 @@ class FineTuning:
 
     def _loss(self, step: int, index: Tensor, clips: Tensor) -> Tensor:
         """Cross-entropy of a random frame of each clip."""
-        device = self.setting.device
-        views: Any = self.setting.augmentation
+        device = self.evaluation.device
+        views: Any = self.evaluation.augmentation
         frames = views.random(clips, generator(self.seed, "views", step, device))
         frames = views.normalise(frames)
         with fixed(derive(self.seed, "dropout", step), device):
@@ -156,16 +158,16 @@ class FineTuning:
 
     def scores(self, test: Any) -> Tensor:
         """``[M, C]`` mean class probabilities of test clips, after the last epoch."""
-        self.training.run(self._epochs, self.how.epochs, self.setting.log)
+        self.training.run(self._epochs, self.how.epochs, self.evaluation.log)
         self.training.save()
         self.network.eval()
         few = test.spread(self.how.frames)
         every = torch.arange(len(few))
         means = []
         with torch.no_grad():
-            for _, clips in batches(few, every, 32, self.setting.device, drop_last=False):
+            for _, clips in batches(few, every, 32, self.evaluation.device, drop_last=False):
                 frames = clips[:, :, :3].flatten(0, 1)
-                crops = self.setting.augmentation.normalise(self._crops(frames))
+                crops = self.evaluation.augmentation.normalise(self._crops(frames))
                 probabilities = self.network(crops).float().softmax(1)
                 # crops come first, then clips, then their frames
                 by_clip = probabilities.view(-1, len(clips), self.how.frames, probabilities.shape[1])
@@ -173,7 +175,7 @@ class FineTuning:
         return torch.cat(means)
 
     def _crops(self, frames: Tensor) -> Tensor:
-        image: Any = self.setting.augmentation.image  # type: ignore[attr-defined]
+        image: Any = self.evaluation.augmentation.image  # type: ignore[attr-defined]
         if self.how.crops == 1:
             return image.plain(frames)
         side = image.resize or min(frames.shape[2:])

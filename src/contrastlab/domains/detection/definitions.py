@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from contrastlab import settings as parts
-from contrastlab.pictures.task import Metric, Setting, Task, from_settings
+from contrastlab.pictures.task import Evaluation, Metric, Task, from_settings
 
 Compared = Literal["bbox", "segm", "keypoints"]
 
@@ -43,8 +43,8 @@ class Detection(Task):
     stems: ClassVar[Mapping[str, Compared]]
     """Start of a metric's name to what is compared."""
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
-        train = setting.data.train
+    def protocol(self, evaluation: Evaluation) -> dict[str, Any]:
+        train = evaluation.data.train
         encoder = "frozen, batch-norm as constants"
         if self.detector.trained:
             encoder = "fine-tuned"

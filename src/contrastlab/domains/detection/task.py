@@ -20,7 +20,7 @@ from contrastlab.domains.detection.definitions import Detection
 from contrastlab.domains.detection.network import Kind, build
 from contrastlab.pictures.fitting import SPEAK_EVERY_S, Resumable, tensors_of
 from contrastlab.pictures.loading import WORKERS
-from contrastlab.pictures.task import Log, Measured, Setting
+from contrastlab.pictures.task import Evaluation, Log, Measured
 from contrastlab.settings import Detector
 from contrastlab.support import files
 from contrastlab.support.errors import CorruptFileError, NotApplicableError, import_extra
@@ -303,22 +303,24 @@ def encoded(masks: Tensor) -> list[dict[str, Any]]:
     return [{**mask, "counts": mask["counts"].decode()} for mask in packed]
 
 
-def trained_detector(task: Detection, encoders: nn.ModuleList, setting: Setting) -> tuple[nn.Module, AnnotatedImages]:
-    """A detector on copies of encoders, read from ``setting.folder`` or trained there, and its test pictures."""
+def trained_detector(
+    task: Detection, encoders: nn.ModuleList, evaluation: Evaluation
+) -> tuple[nn.Module, AnnotatedImages]:
+    """A detector on copies of encoders, read from ``evaluation.folder`` or trained there, and its test pictures."""
     kind = cast("Kind", task.name)
     settings = task.detector
-    train = setting.data.train.take(settings.train_pictures, setting.seed)
-    test = setting.data.test.take(settings.test_pictures)
+    train = evaluation.data.train.take(settings.train_pictures, evaluation.seed)
+    test = evaluation.data.test.take(settings.test_pictures)
     usable_pictures(train, kind)  # refused before a model is made
     keypoints = 0
     if train.annotations.keypoints is not None:
         keypoints = len(train.annotations.keypoints.names)
-    with fixed(derive(setting.seed, "detector")):
+    with fixed(derive(evaluation.seed, "detector")):
         model = build(
             kind,
             encoders,
-            setting.views,
-            setting.augmentation,
+            evaluation.views,
+            evaluation.augmentation,
             settings,
             classes=len(train.classes),
             keypoints=keypoints,
@@ -328,10 +330,10 @@ def trained_detector(task: Detection, encoders: nn.ModuleList, setting: Setting)
         train,
         kind,
         settings,
-        seed=setting.seed,
-        device=setting.device,
-        folder=setting.folder,
-        log=setting.log,
+        seed=evaluation.seed,
+        device=evaluation.device,
+        folder=evaluation.folder,
+        log=evaluation.log,
     )
     return model, test
 
@@ -340,10 +342,10 @@ _OTHER = {"bbox": "segmentation", "segm": "bbox"}
 """What is compared to the field of a detection that is then left out."""
 
 
-def score(task: Detection, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+def score(task: Detection, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """``detection_ap`` and so on by the rule of the data; for VOC's also ``detection_coco_ap``, by COCO's rule."""
-    model, test = trained_detector(task, encoders, setting)
-    detections = predict(model, test, cast("Kind", task.name), device=setting.device, log=setting.log)
+    model, test = trained_detector(task, encoders, evaluation)
+    detections = predict(model, test, cast("Kind", task.name), device=evaluation.device, log=evaluation.log)
     rule = test.annotations.rule
     draws = task.detector.draws
     results = {}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from contrastlab import settings as parts
 from contrastlab.pictures.definitions import Linear
-from contrastlab.pictures.task import FROZEN, LAST, Metric, Setting, Task, from_settings
+from contrastlab.pictures.task import FROZEN, LAST, Evaluation, Metric, Task, from_settings
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class OneView(Task):
             training = settings.segmentation
         return cls(settings.linear, training, settings.test_images)
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
+    def protocol(self, evaluation: Evaluation) -> dict[str, Any]:
         if not self.training.end_to_end:
-            return {**Linear(self.probe).protocol(setting), "view": self.view}
+            return {**Linear(self.probe).protocol(evaluation), "view": self.view}
         how = self.training.model_dump(mode="json", include={"epochs", "batch_size", "lr", "betas"})
         return {**how, "encoder": "trained with the classifier, from its start", "view": self.view, **LAST}
 
@@ -58,7 +58,7 @@ class Segmentation(Task):
     modalities = ("scene",)
     scorer = "contrastlab.domains.scenes.task:score"
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
+    def protocol(self, evaluation: Evaluation) -> dict[str, Any]:
         encoder = FROZEN
         if self.probe.end_to_end:
             encoder = {"encoder": "trained with the decoder, from its start"}

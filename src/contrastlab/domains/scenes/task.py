@@ -19,7 +19,7 @@ from contrastlab.pictures.items import ItemSet
 from contrastlab.pictures.linear import correct
 from contrastlab.pictures.loading import batches, subset_order
 from contrastlab.pictures.representations import bootstrap, encode, frozen, take
-from contrastlab.pictures.task import Measured, Setting
+from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.settings import SegmentationProbe
 from contrastlab.support.errors import NotApplicableError, check, reject
 from contrastlab.support.seeds import fixed
@@ -93,24 +93,24 @@ class Segmenter(nn.Module):
         return self.decoder(maps, view.shape[2:]).float()
 
 
-def stream_of(encoders: nn.ModuleList, setting: Setting, view: str) -> nn.Module:
+def stream_of(encoders: nn.ModuleList, evaluation: Evaluation, view: str) -> nn.Module:
     """The encoder of a view, if the recipe has that view."""
-    if view not in setting.views.streams:
-        raise NotApplicableError(f"{setting.views!r} has no encoder of {view!r}")
-    number = setting.views.streams.index(view)
+    if view not in evaluation.views.streams:
+        raise NotApplicableError(f"{evaluation.views!r} has no encoder of {view!r}")
+    number = evaluation.views.streams.index(view)
     return encoders[number]
 
 
-def segment(encoder: nn.Module, view: str, setting: Setting, probe: SegmentationProbe) -> Segmenter:
+def segment(encoder: nn.Module, view: str, evaluation: Evaluation, probe: SegmentationProbe) -> Segmenter:
     """A decoder fitted on patches of labelled scenes, on an encoder that is frozen or, end to end, trained as well."""
-    train = setting.data.train
+    train = evaluation.data.train
     channels = Channels((view,))
-    with fixed(setting.seed):
+    with fixed(evaluation.seed):
         model = Segmenter(encoder, _classes(train), probe.width, probe.end_to_end)
-    model.to(setting.device).train()
+    model.to(evaluation.device).train()
 
     def losses(index: Tensor, items: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
-        patch = setting.augmentation.random(items, draws)
+        patch = evaluation.augmentation.random(items, draws)
         (read,) = channels.read(patch)
         return {"decoder": F.cross_entropy(model(read), labels(patch), ignore_index=VOID)}
 
@@ -118,20 +118,20 @@ def segment(encoder: nn.Module, view: str, setting: Setting, probe: Segmentation
     if probe.end_to_end:
         trained = model
     fits = {"decoder": Fitting.adam(trained, probe)}
-    order = subset_order(train.labels, probe.train_scenes, setting.seed)
-    fit(losses, fits, setting, order, probe, f"decoder of {view}")
+    order = subset_order(train.labels, probe.train_scenes, evaluation.seed)
+    fit(losses, fits, evaluation, order, probe, f"decoder of {view}")
     return model.eval()
 
 
 @torch.no_grad()
-def predict(model: Segmenter, view: str, setting: Setting, source: ItemSet) -> tuple[Tensor, Tensor]:
+def predict(model: Segmenter, view: str, evaluation: Evaluation, source: ItemSet) -> tuple[Tensor, Tensor]:
     """Predicted and true classes ``[N, H, W]`` of whole scenes."""
     channels = Channels((view,))
     every = torch.arange(len(source))
     predicted = []
     truth = []
-    for _, items in batches(source, every, 25, setting.device, drop_last=False):
-        scenes = setting.augmentation.plain(items)
+    for _, items in batches(source, every, 25, evaluation.device, drop_last=False):
+        scenes = evaluation.augmentation.plain(items)
         (read,) = channels.read(scenes)
         predicted.append(model(read).argmax(1).cpu())
         truth.append(labels(scenes).cpu())
@@ -145,64 +145,64 @@ def _classes(source: Any) -> int:
     return len(classes)
 
 
-def score(task: Segmentation, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+def score(task: Segmentation, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """Mean IoU and pixel accuracy over the test scenes."""
-    encoder = stream_of(encoders, setting, task.view)
-    test = take(setting.data.test, task.test_images)
-    model = segment(encoder, task.view, setting, task.probe)
-    predicted, truth = predict(model, task.view, setting, test)
+    encoder = stream_of(encoders, evaluation, task.view)
+    test = take(evaluation.data.test, task.test_images)
+    model = segment(encoder, task.view, evaluation, task.probe)
+    predicted, truth = predict(model, task.view, evaluation, test)
     counts = confusion(predicted, truth, _classes(test))
 
     def both(rows: Tensor) -> tuple[float, float]:
         total = counts[rows].sum(0)
         return mean_iou(total), pixel_accuracy(total)
 
-    values, half_widths = bootstrap(both, len(counts), seed=setting.seed)
+    values, half_widths = bootstrap(both, len(counts), seed=evaluation.seed)
     measured = {}
     for metric, value, half_width in zip(task.metrics, values, half_widths, strict=True):
         measured[metric.name] = Measured(value, len(counts), half_width)
     return measured
 
 
-def score_one_view(task: OneView, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+def score_one_view(task: OneView, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """``linear_L``, percent of test items."""
-    encoder = stream_of(encoders, setting, task.view)
+    encoder = stream_of(encoders, evaluation, task.view)
     channels = Channels((task.view,))
-    channels.channels(setting.data.test.channels)  # refused where the items lack them
-    setting = replace(setting, views=channels)
+    channels.channels(evaluation.data.test.channels)  # refused where the items lack them
+    evaluation = replace(evaluation, views=channels)
     if task.training.end_to_end:
-        return {"linear_L": Measured.share(_end_to_end(task, encoder, setting))}
-    linear = Linear(task.probe, task.test_images).score(nn.ModuleList([encoder]), setting)
+        return {"linear_L": Measured.share(_end_to_end(task, encoder, evaluation))}
+    linear = Linear(task.probe, task.test_images).score(nn.ModuleList([encoder]), evaluation)
     return {"linear_L": linear["linear"]}
 
 
-def _end_to_end(task: OneView, encoder: nn.Module, setting: Setting) -> Tensor:
+def _end_to_end(task: OneView, encoder: nn.Module, evaluation: Evaluation) -> Tensor:
     """Which test items are right, boolean ``[N]``, by a copy of the encoder that is trained with the classifier."""
-    train = setting.data.train
-    test = take(setting.data.test, task.test_images)
-    with fixed(setting.seed):
-        model: Any = copy.deepcopy(encoder).to(setting.device)
-        classifier = nn.Linear(model.feature_dim, len(train.classes)).to(setting.device)
-    train_labels = train.labels.to(setting.device)
+    train = evaluation.data.train
+    test = take(evaluation.data.test, task.test_images)
+    with fixed(evaluation.seed):
+        model: Any = copy.deepcopy(encoder).to(evaluation.device)
+        classifier = nn.Linear(model.feature_dim, len(train.classes)).to(evaluation.device)
+    train_labels = train.labels.to(evaluation.device)
     model.train()
 
     def losses(index: Tensor, items: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
-        (view,) = setting.views.make(items, setting.augmentation, draws)
+        (view,) = evaluation.views.make(items, evaluation.augmentation, draws)
         scores = classifier(model.features(view))
         return {"classifier": F.cross_entropy(scores, train_labels[index])}
 
     trained = nn.ModuleList([model.backbone, classifier])
     fits = {"classifier": Fitting.adam(trained, task.training)}
-    order = subset_order(train.labels, task.probe.train_images, setting.seed)
-    fit(losses, fits, setting, order, task.training, f"classifier of {task.view}")
+    order = subset_order(train.labels, task.probe.train_images, evaluation.seed)
+    fit(losses, fits, evaluation, order, task.training, f"classifier of {task.view}")
     rows, truth = encode(
         nn.ModuleList([model]),
-        setting.views,
-        setting.augmentation,
+        evaluation.views,
+        evaluation.augmentation,
         test,
         kind="pooled",
         batch_size=256,
-        device=setting.device,
+        device=evaluation.device,
     )
     with torch.no_grad():
         scores = torch.cat([classifier(part) for part in rows.split(256)])

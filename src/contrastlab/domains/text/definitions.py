@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from contrastlab.pictures.task import FROZEN, LAST, Metric, Setting, Task
+from contrastlab.pictures.task import FROZEN, LAST, Evaluation, Metric, Task
 
 BENCHMARKS = {
     "STS12": "sts12",
@@ -43,13 +43,13 @@ class Similarity(Task):
         *(_correlation(name, f"similarity correlation on {benchmark}") for benchmark, name in BENCHMARKS.items()),
     )
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
+    def protocol(self, evaluation: Evaluation) -> dict[str, Any]:
         return {
             "encoder": "frozen, evaluation mode, without its head",
             "score": "cosine",
             "ranked": "pairs of all parts of a benchmark together; the mean over benchmarks",
-            "benchmarks": ", ".join(setting.data.test.classes),
-            "data": setting.data.note,
+            "benchmarks": ", ".join(evaluation.data.test.classes),
+            "data": evaluation.data.note,
         }
 
 
@@ -77,11 +77,11 @@ class Retrieval(Task):
         _recall("sentence_r5", "pictures", "sentence", 5),
     )
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
+    def protocol(self, evaluation: Evaluation) -> dict[str, Any]:
         return {
             **FROZEN,
             "score": "cosine of the embeddings, behind the heads",
             "searched": "all test pairs; what is as close as the right one counts as closer",
-            "data": setting.data.note,
+            "data": evaluation.data.note,
             **LAST,
         }

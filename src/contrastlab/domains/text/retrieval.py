@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from contrastlab.domains.text.definitions import Retrieval
 from contrastlab.pictures.representations import encode, take
-from contrastlab.pictures.task import Measured, Setting
+from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.support.errors import NotApplicableError
 
 STREAMS = ("picture", "sentence")
@@ -22,13 +22,13 @@ def closer(queries: Tensor, keys: Tensor) -> Tensor:
     return (cosines >= own - EQUAL).sum(1) - 1
 
 
-def score(task: Retrieval, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+def score(task: Retrieval, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """``picture_r1``, ``picture_r5``, ``sentence_r1`` and ``sentence_r5``, percent of test pairs."""
-    streams = tuple(setting.views.streams)
+    streams = tuple(evaluation.views.streams)
     if streams != STREAMS:
         raise NotApplicableError(f"retrieval compares the streams {STREAMS}; the views have {streams}")
-    test = take(setting.data.test, task.test_pairs)
-    both, _ = encode(encoders, setting.views, setting.augmentation, test, device=setting.device)
+    test = take(evaluation.data.test, task.test_pairs)
+    both, _ = encode(encoders, evaluation.views, evaluation.augmentation, test, device=evaluation.device)
     pictures, sentences = (F.normalize(half.double(), dim=1) for half in both.chunk(2, dim=1))
     before_picture, before_sentence = closer(sentences, pictures), closer(pictures, sentences)
     return {

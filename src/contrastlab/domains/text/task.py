@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from contrastlab.domains.text.definitions import BENCHMARKS, Similarity
 from contrastlab.pictures.representations import bootstrap, encode, take
-from contrastlab.pictures.task import Measured, Setting
+from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.support.errors import NotApplicableError, check
 
 DRAWS = 300  # bootstrap samples of the pairs of a benchmark
@@ -41,19 +41,19 @@ def _centred_ranks(values: Tensor | NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(rankdata(np.asarray(values)) - mean_rank)
 
 
-def cosines(encoders: nn.ModuleList, setting: Setting, pairs: Any) -> NDArray[np.float64]:
+def cosines(encoders: nn.ModuleList, evaluation: Evaluation, pairs: Any) -> NDArray[np.float64]:
     """``[N]`` cosines of the features of the two sentences of each pair."""
     sentences = pairs.sentences()
     shortest_first = sorted(range(len(sentences)), key=lambda index: len(sentences.items[index]))
     order = torch.tensor(shortest_first)
     rows, _ = encode(
         encoders,
-        setting.views,
-        setting.augmentation,
+        evaluation.views,
+        evaluation.augmentation,
         sentences,
         kind="pooled",
         batch_size=128,
-        device=setting.device,
+        device=evaluation.device,
         indices=order,
     )
     features = torch.empty_like(rows).index_copy_(0, order.to(rows.device), rows)
@@ -61,12 +61,12 @@ def cosines(encoders: nn.ModuleList, setting: Setting, pairs: Any) -> NDArray[np
     return (first * second).sum(1).cpu().numpy()
 
 
-def score(task: Similarity, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+def score(task: Similarity, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """``sts``, ``sts_parts``, ``sts_dev`` and one number for each benchmark at hand."""
-    if not hasattr(setting.data.test, "scores"):
-        raise NotApplicableError(f"{setting.data.name} has no scored pairs of sentences; sts and grammar_pairs do")
-    test = take(setting.data.test, task.test_pairs)
-    compared = _Compared.of(test, cosines(encoders, setting, test))
+    if not hasattr(evaluation.data.test, "scores"):
+        raise NotApplicableError(f"{evaluation.data.name} has no scored pairs of sentences; sts and grammar_pairs do")
+    test = take(evaluation.data.test, task.test_pairs)
+    compared = _Compared.of(test, cosines(encoders, evaluation, test))
     benchmarks: dict[str, Measured] = {}
     means_over_parts: list[Measured] = []
     for label, benchmark in enumerate(test.classes):
@@ -81,8 +81,8 @@ def score(task: Similarity, encoders: nn.ModuleList, setting: Setting) -> dict[s
     if means_over_parts:
         results["sts_parts"] = _mean(means_over_parts)
     results["sts"] = replace(_mean(list(benchmarks.values())), items=len(test))
-    development = setting.data.train
-    compared = _Compared.of(development, cosines(encoders, setting, development))
+    development = evaluation.data.train
+    compared = _Compared.of(development, cosines(encoders, evaluation, development))
     results["sts_dev"] = compared.correlation()
     return results
 
