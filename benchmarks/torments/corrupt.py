@@ -225,7 +225,7 @@ def _of_detection(folder: Path) -> list[Kept]:
     own, scenes = each.load(place)
     networks = each.run_of(own, place).train(cpu_fabric("32-true"), log=quiet)
     train = scenes.train.take(4, 0)
-    view = each.setting(each.run_of(own, place), scenes)
+    view = each.evaluation(each.run_of(own, place), scenes)
 
     def model() -> Any:
         torch.manual_seed(0)
@@ -291,15 +291,15 @@ def _of_clips(folder: Path) -> list[Kept]:
     place = where(folder / "runs")
     own, on = each.load(place)
     networks = each.run_of(own, place).train(cpu_fabric("32-true"), log=quiet)
-    setting = each.setting(each.run_of(own, place), on)
+    evaluation = each.evaluation(each.run_of(own, place), on)
     task = tasks.get("action", each.settings)
 
     def score(seed: int, name: str) -> Callable[[], Any]:
-        mine = replace(setting, seed=seed, folder=folder / "action" / f"{name}-{seed}")
+        mine = replace(evaluation, seed=seed, folder=folder / "action" / f"{name}-{seed}")
         return lambda: {key: m.value for key, m in task.score(networks.encoders, mine).items()}
 
     def half(seed: int) -> Path:
-        mine = replace(setting, seed=seed, folder=folder / "action" / f"half-{seed}")
+        mine = replace(evaluation, seed=seed, folder=folder / "action" / f"half-{seed}")
         tuning = action.FineTuning(task.training, networks.encoders[0], on.train, mine)
         tuning.training.losses = [next(tuning._epochs(0))]
         tuning.training.save()

@@ -79,10 +79,10 @@ def study(
         for label, job in _jobs(dataset, profile).items():
             splits, _ = job.load(execution)
             task_run, trained = pretrained(job, execution)
-            setting = job.evaluation(task_run, splits)
-            encoder = stream_of(trained.encoders, setting, "L")
-            model = segment(encoder, "L", setting, job.settings.segmentation)
-            predicted, truth = predict(model, "L", setting, splits.test.subset(torch.arange(SCENES)))
+            evaluation = job.evaluation(task_run, splits)
+            encoder = stream_of(trained.encoders, evaluation, "L")
+            model = segment(encoder, "L", evaluation, job.settings.segmentation)
+            predicted, truth = predict(model, "L", evaluation, splits.test.subset(torch.arange(SCENES)))
             right = float((predicted == truth)[truth >= 0].double().mean())
             rows.append({"row": label, "classes": pack(predicted), "pixels right": 100 * right})
         return rows
