@@ -31,7 +31,7 @@ ROOMS = [
 REMAINS = {
     "pictures/fitting.py": {"train", "train.checkpoint"},
     "pictures/task.py": {"tables.results"},
-    "support/doctor.py": {"data", "pictures", "train.schedule"},
+    "support/doctor.py": {"data", "train.schedule"},
     "support/provenance.py": {"settings"},
     "tasks.py": {"tables.foreign"},
 }

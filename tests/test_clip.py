@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from contrastbook.made import captions, shapes
 from contrastlab import data, encoders, methods, tasks
-from contrastlab.domains import export
+from contrastlab.domains import stored_encoders
 from contrastlab.domains.text.captions import Captioned, CaptionedSet
 from contrastlab.domains.text.data import Texts
 from contrastlab.domains.text.retrieval import closer
@@ -209,7 +209,7 @@ def test_pairs_that_were_held_out_are_found_again_far_above_chance(trained: Trai
     for name in ("picture_r5", "sentence_r5"):
         assert found[name].value > 25, {name: each.value for name, each in found.items()}
     build_as = modality(splits.pretrain).build(settings())
-    export.save(trained.encoders, tmp_path, CLIP.views.streams, build_as)
+    stored_encoders.save(trained.encoders, tmp_path, CLIP.views.streams, build_as)
     again = task.score(encoders.load(tmp_path), evaluation)
     assert {name: each.value for name, each in again.items()} == {name: each.value for name, each in found.items()}
     with torch.no_grad():

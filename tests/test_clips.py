@@ -19,11 +19,12 @@ from contrastlab.domains.clips import data as videos
 from contrastlab.domains.clips import flow
 from contrastlab.domains.clips.augmentation import ClipAugmentation
 from contrastlab.domains.clips.data import ClipSet, VideoFiles
-from contrastlab.pictures import limits, loading
+from contrastlab.pictures import loading
 from contrastlab.pictures.augmentations import ViewDraws, augmentation
 from contrastlab.pictures.domain import modality
 from contrastlab.settings import Settings
 from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+from contrastlab.support.paths import cache_folder
 from contrastlab.train import Speed, pretrain
 from made_files import encoded, write_parquet
 from made_runs import generator, quiet, refused
@@ -146,7 +147,7 @@ def test_an_estimate_is_kept_whole_and_goes_on_where_it_was_cut_off(tmp_path, mo
     monkeypatch.setattr(flow, "tvl1", counted)
     with pytest.raises(KeyboardInterrupt):
         flow.cached_tvl1(frames, 5.0)
-    (path,) = (limits.cache_folder() / "flow").iterdir()
+    (path,) = (cache_folder() / "flow").iterdir()
     assert path.suffix == ".safetensors"
     again = flow.cached_tvl1(frames, 5.0)
     assert torch.equal(again[:, :-1], direct)

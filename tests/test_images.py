@@ -20,12 +20,13 @@ from contrastbook.made import shapes
 from contrastlab import data
 from contrastlab.data import ImageSet, Splits, StreamedImages
 from contrastlab.domains import sets
-from contrastlab.pictures import limits, parquet
+from contrastlab.pictures import parquet
 from contrastlab.pictures import readers as image_readers
 from contrastlab.pictures.items import balanced_subset, hold_out
 from contrastlab.pictures.sets import decode, square
 from contrastlab.support import errors
 from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+from contrastlab.support.paths import cache_folder
 from made_files import encoded, write_parquet
 from made_runs import generator
 
@@ -252,9 +253,9 @@ def test_data_root_is_argument_else_environment_else_cache(monkeypatch: pytest.M
     assert data.data_root(tmp_path) == tmp_path
     assert data.data_root() == tmp_path / "env"
     monkeypatch.delenv("CONTRASTLAB_DATA")
-    assert data.data_root() == limits.cache_folder() == tmp_path / "cache" / "contrastlab"
+    assert data.data_root() == cache_folder() == tmp_path / "cache" / "contrastlab"
     monkeypatch.setenv("XDG_CACHE_HOME", "~/made")
-    assert limits.cache_folder() == Path.home() / "made" / "contrastlab"
+    assert cache_folder() == Path.home() / "made" / "contrastlab"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert data.data_root() == Path.home() / ".cache" / "contrastlab"
 

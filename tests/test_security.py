@@ -31,6 +31,7 @@ from contrastlab.pictures import limits
 from contrastlab.pictures.sets import StreamedImages
 from contrastlab.support import doctor, escape
 from contrastlab.support.errors import ArgumentError, CorruptFileError, TooLargeError
+from contrastlab.support.paths import check_inside
 from contrastlab.tables import execution, notebook, report, results
 from contrastlab.tables.report import Unavailable
 from test_report import PLAN, result
@@ -340,7 +341,7 @@ def test_a_list_names_files_of_its_own_folder(path: str, tmp_path: Path) -> None
     with pytest.raises(ArgumentError, match="^paths="):
         videos.VideoFiles("x", tmp_path, (path,), labels, ("a",))
     for good in ("a..b/c.png", "...", "a/b", "..a", "a b"):
-        limits.check_inside("paths", [good])
+        check_inside("paths", [good])
 
 
 # Sizes

@@ -7,9 +7,9 @@ torch.Size([1438, 1, 8, 8])
 
 from contrastlab.domains.sets import OWN, PUBLISHED, SOURCES, Request, Source, check_files, load, modality_of, names
 from contrastlab.pictures.items import Splits
-from contrastlab.pictures.limits import data_root
 from contrastlab.pictures.readers import pictures_in
 from contrastlab.pictures.sets import ImageSet, StreamedImages
+from contrastlab.support.paths import data_root
 
 __all__ = [
     "OWN",

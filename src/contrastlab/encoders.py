@@ -2,7 +2,7 @@
 
 import contrastlab.support.lab  # noqa: F401
 
-from contrastlab.domains.export import load, save
+from contrastlab.domains.stored_encoders import load, save
 from contrastlab.pictures.encoder import Encoder, Head, Shared, build, build_for, features, named_layers, pooled_layers
 from contrastlab.pictures.foreign_networks import register
 from contrastlab.pictures.networks import ARCHITECTURES, Stem

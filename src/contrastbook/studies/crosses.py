@@ -207,9 +207,9 @@ def run(
     recipe = recipe_of(name).override(settings.overrides)
     splits = data.load(dataset, data_root)
     recipe.views.channels(splits.pretrain.channels)
-    trained, setting = probing.train(recipe, settings, splits, seed, cpu_fabric(), log)
-    linear = tasks.Linear.of(settings).score(trained.encoders, setting)["linear"]
-    neighbours = tasks.Neighbours.of(settings).score(trained.encoders, setting)["knn200"]
+    trained, evaluation = probing.train(recipe, settings, splits, seed, cpu_fabric(), log)
+    linear = tasks.Linear.of(settings).score(trained.encoders, evaluation)["linear"]
+    neighbours = tasks.Neighbours.of(settings).score(trained.encoders, evaluation)["knn200"]
     row: Row = {
         "name": recipe.name,
         "seed": seed,

@@ -16,9 +16,9 @@ import contrastlab.support.lab  # noqa: F401
 
 from contrastlab import domains
 from contrastlab.pictures.items import Splits
-from contrastlab.pictures.limits import NO_UTF8, data_root, own_path
 from contrastlab.pictures.readers import TORCHVISION, load_digits, load_published
 from contrastlab.support import errors
+from contrastlab.support.paths import NO_UTF8, data_root, own_path
 
 
 @dataclass(frozen=True)

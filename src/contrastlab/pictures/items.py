@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contrastlab.pictures import limits
 from contrastlab.support.errors import ArgumentError, MissingDataError, NotApplicableError, check, is_integer, reject
+from contrastlab.support.paths import check_inside
 
 if TYPE_CHECKING:
     from contrastlab.pictures.loading import Crops
@@ -204,7 +204,7 @@ class Files(ItemSet):
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        limits.check_inside("paths", self.paths)
+        check_inside("paths", self.paths)
         super().__post_init__()
 
     def _hashed(self) -> Iterator[str | Tensor]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from contrastlab.pictures import limits
 from contrastlab.support.errors import MissingDataError
+from contrastlab.support.paths import files_below, other_files
 
 PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -61,7 +61,7 @@ def listed(folder: Path, suffixes: Collection[str], only: Iterable[str] | None =
     labels: list[int] = []
     classes: list[str] = []
     for subfolder in subfolders:
-        files_of_class = limits.files_below(folder / subfolder, suffixes)
+        files_of_class = files_below(folder / subfolder, suffixes)
         if not files_of_class:
             continue
         files += files_of_class
@@ -250,7 +250,7 @@ def _note(folder: Path, train: Listing, left_out: list[Listing], suffixes: Colle
         remarks.append(f"class folders hold only folders, such as {inner}, whose names are not read")
     for part in left_out:
         remarks.append(f"{part.folder.name} left out, with {len(part.paths)} {item}s")
-    others = limits.other_files(folder, suffixes)
+    others = other_files(folder, suffixes)
     if others:
         kinds = ", ".join(f"{count} {kind}" for kind, count in others.most_common(_SHOWN))
         remarks.append(f"other files left out: {kinds}")

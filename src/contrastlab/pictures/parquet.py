@@ -18,6 +18,7 @@ from contrastlab.pictures import limits
 from contrastlab.pictures.items import LABEL_COLUMNS, Splits, aligned, split_own
 from contrastlab.pictures.sets import ImageSet, opened, stack, threaded, why_unreadable
 from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, TooLargeError, check, reject
+from contrastlab.support.paths import files_below, own_path
 
 
 @contextmanager
@@ -127,7 +128,7 @@ def _why_unreadable(content: bytes | None) -> str:
 
 def check_tables(folder: Path) -> Iterator[tuple[str, str]]:
     """Each image of the parquet files below a folder, and why it cannot be decoded; an empty text where it can."""
-    for path in limits.files_below(folder, (".parquet",)):
+    for path in files_below(folder, (".parquet",)):
         try:
             file = _read_file(str(path))
         except (ArgumentError, CorruptFileError, TooLargeError) as error:
@@ -248,7 +249,7 @@ def parquet_files(folder: Path) -> dict[str, list[Path]]:
     Splits are ``train``, ``test``, ``val``, ``unlabel``, and the empty string where the name tells none.
     """
     by_split: dict[str, list[Path]] = {}
-    for path in sorted(limits.files_below(folder, (".parquet",))):
+    for path in sorted(files_below(folder, (".parquet",))):
         split = _split_of(path.relative_to(folder).as_posix())
         by_split.setdefault(split, []).append(path)
     return by_split
@@ -269,7 +270,7 @@ def load_parquet(name: str, location: str | Path, note: str = "", skip_unreadabl
     Without a test part, one image in five of each class is held out. Class names come from the Hugging Face
     metadata, or are the label values. A small copy of a published set has a ``note``.
     """
-    path = limits.own_path(name, location)
+    path = own_path(name, location)
     if not path.exists():
         raise MissingDataError(f"{name}: {path} does not exist. Give a parquet file or a folder of them.")
     by_split = {"": [path]} if path.is_file() else parquet_files(path)

@@ -33,6 +33,7 @@ from contrastlab.pictures.sets import (
     why_unreadable,
 )
 from contrastlab.support.errors import MissingDataError, check
+from contrastlab.support.paths import files_below, lines_of_words, matching, own_path
 
 SUFFIXES = frozenset(
     {
@@ -119,7 +120,7 @@ def _reasons(paths: Sequence[Path]) -> list[str]:
 
 def check_pictures(folder: Path) -> Iterator[tuple[str, str]]:
     """Each picture below a folder, and why it cannot be decoded; an empty text where it can."""
-    paths = limits.files_below(folder, SUFFIXES)
+    paths = files_below(folder, SUFFIXES)
     yield from zip(map(str, paths), _reasons(paths), strict=True)
 
 
@@ -169,14 +170,14 @@ def load_pictures(name: str, location: str, skip_unreadable: bool = False) -> Sp
 
 def pictures_in(folder: Path | str) -> tuple[str, ...]:
     """Names of all pictures below a folder, relative to it and sorted; see :data:`SUFFIXES`."""
-    place = limits.own_path("folder", folder)
+    place = own_path("folder", folder)
     check(place.is_dir(), "folder", str(place), "a folder")
-    names = [path.relative_to(place).as_posix() for path in limits.files_below(place, SUFFIXES)]
+    names = [path.relative_to(place).as_posix() for path in files_below(place, SUFFIXES)]
     return tuple(sorted(names))
 
 
 def _own_folder(name: str, location: str) -> Path:
-    path = limits.own_path(name, location).resolve()
+    path = own_path(name, location).resolve()
     if not path.is_dir():
         raise MissingDataError(f"{name}: {path} is not a folder. Give the path of a folder of images.")
     return path
@@ -218,12 +219,12 @@ def tinyimagenet(name: str, folder: Path, note: str) -> Splits:
     """``tiny-imagenet-200`` as its authors pack it, decoded into memory: 200 synsets, 64×64, the grey ones as RGB."""
     train = _listed(f"{name}/train", folder / "train")
     synset_of = {}
-    for image, synset, *_ in limits.words(folder / "val" / "val_annotations.txt"):
+    for image, synset, *_ in lines_of_words(folder / "val" / "val_annotations.txt"):
         synset_of[image] = synset
     images = folder / "val" / "images"
     paths = []
     synsets = []
-    for path in limits.files_below(images, SUFFIXES):
+    for path in files_below(images, SUFFIXES):
         if path.name in synset_of:
             paths.append(path.relative_to(images).as_posix())
             synsets.append(synset_of[path.name])
@@ -367,7 +368,7 @@ def omniglot(name: str, folder: Path, note: str) -> Splits:
 def _omniglot_drawings(folder: Path) -> dict[tuple[str, str, int], bytes]:
     """Alphabet, character and number of the drawer to a PNG file; the same alphabet may be in several archives."""
     drawings = {}
-    for archive in limits.matching(folder, "*.zip"):
+    for archive in matching(folder, "*.zip"):
         with zipfile.ZipFile(archive) as packed:
             for file in packed.namelist():
                 parts = file.split("/")
@@ -421,7 +422,7 @@ def torchvision_files(
 def _boxes_by_image(path: Path) -> dict[str, tuple[int, int, int, int]]:
     """Name of an image to (top, left, height, width), see :func:`torchvision_files`."""
     boxes = {}
-    for image, *corners in limits.words(path):
+    for image, *corners in lines_of_words(path):
         left, top, right, bottom = map(int, corners)
         boxes[image] = (top - 1, left - 1, bottom - top + 1, right - left + 1)
     return boxes
@@ -431,7 +432,7 @@ def birds(name: str, folder: Path, note: str) -> Splits:
     """Caltech-UCSD Birds, by the lists of its authors: ``<number> <value>`` a line."""
 
     def column(file: str) -> list[str]:
-        return [value for _, value in limits.words(folder / file)]
+        return [value for _, value in lines_of_words(folder / file)]
 
     paths = column("images.txt")
     labels = [int(label) - 1 for label in column("image_class_labels.txt")]

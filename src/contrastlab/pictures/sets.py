@@ -21,6 +21,7 @@ from torch import Tensor
 from contrastlab.pictures import limits
 from contrastlab.pictures.items import Files, Items
 from contrastlab.support.errors import ContrastLabError, CorruptFileError, TooLargeError, check, is_integer, unreadable
+from contrastlab.support.files import check_regular
 from contrastlab.views.colour import LEVELS
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def opened(source: Path | bytes | Image.Image, where: str = "") -> Iterator[Imag
     """
     where = where or _name_of(source)
     if isinstance(source, Path):
-        limits.check_regular(source)
+        check_regular(source)
     try:
         if isinstance(source, Image.Image):
             limits.check_pixels(*source.size, where)

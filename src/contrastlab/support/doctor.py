@@ -17,9 +17,9 @@ import torch
 from packaging.requirements import Requirement
 
 from contrastlab import data
-from contrastlab.pictures import limits
 from contrastlab.support import escape
 from contrastlab.support.errors import ContrastLabError, CorruptFileError, MissingDataError
+from contrastlab.support.paths import own_path
 from contrastlab.support.provenance import provenance
 from contrastlab.train.schedule import precision
 
@@ -30,7 +30,7 @@ def facts(
     """Names and values of the installation; with ``read_data``, which takes minutes, also of each data set."""
     yield from _installation()
     yield from _extras()
-    yield _folder(limits.own_path("out", out_dir))
+    yield _folder(own_path("out", out_dir))
     yield _data_root(data_root)
     if read_data:
         yield from _data_sets(data_root)

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 
 from contrastlab import data, encoders, tasks
-from contrastlab.domains.export import FILE as TENSORS
+from contrastlab.domains.stored_encoders import FILE as TENSORS
 from contrastlab.pictures import foreign_networks as foreign
 from contrastlab.pictures.augmentations import augmentation
-from contrastlab.pictures.limits import own_path
 from contrastlab.recipe import CHOICES, Recipe, build, types_of
 from contrastlab.settings import Settings
 from contrastlab.support import escape, files, shipped
 from contrastlab.support.errors import NotApplicableError, check, check_name
+from contrastlab.support.paths import own_path
 from contrastlab.support.seeds import fixed
 from contrastlab.tables import report, results
 from contrastlab.tables.execution import say

@@ -18,9 +18,9 @@ import torch
 
 from contrastlab import data
 from contrastlab.pictures.items import Splits
-from contrastlab.pictures.limits import own_path
 from contrastlab.support import escape, shipped
 from contrastlab.support.errors import DeviceError, check, check_choice, check_flag, check_integer, is_integer
+from contrastlab.support.paths import own_path
 from contrastlab.train import Speed
 from contrastlab.train.schedule import precision, warnings_only
 from contrastlab.train.signals import signals

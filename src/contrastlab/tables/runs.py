@@ -17,8 +17,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from contrastlab import encoders, methods, tasks
-from contrastlab.domains.export import FILE
 from contrastlab.domains.sets import load
+from contrastlab.domains.stored_encoders import FILE
 from contrastlab.pictures.domain import modality
 from contrastlab.pictures.items import Splits
 from contrastlab.pictures.sets import ImageSet, stack

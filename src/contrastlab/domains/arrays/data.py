@@ -12,6 +12,8 @@ from contrastlab.pictures import limits
 from contrastlab.pictures.items import Splits, aligned, split_own
 from contrastlab.pictures.sets import ImageSet
 from contrastlab.support.errors import CorruptFileError, MissingDataError
+from contrastlab.support.files import check_regular
+from contrastlab.support.paths import own_path
 
 TYPES = ("uint8", "uint16")
 
@@ -22,7 +24,7 @@ def load_arrays(name: str, location: str) -> Splits:
     Pictures are uint8 or uint16 ``[N, C, H, W]``. Their classes are integers ``[N]`` in ``train_labels.npy`` and
     ``test_labels.npy``; without them the pictures are unlabelled. Without a test part a fifth of them is held out.
     """
-    folder = limits.own_path(name, location)
+    folder = own_path(name, location)
     if not (folder / "train.npy").exists():
         raise MissingDataError(f"{name}: {folder / 'train.npy'} does not exist")
     train = _part(f"{name}/train", folder, "train")
@@ -57,7 +59,7 @@ def _part(name: str, folder: Path, part: str) -> ImageSet:
 
 def _read(path: Path) -> Any:
     """An array, whose values are read when they are used."""
-    limits.check_regular(path)
+    check_regular(path)
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:

@@ -25,6 +25,8 @@ from contrastlab.pictures.parquet import columns, read_parquet
 from contrastlab.pictures.sets import opened
 from contrastlab.support import files
 from contrastlab.support.errors import CorruptFileError, MissingDataError, check, import_extra
+from contrastlab.support.files import check_regular
+from contrastlab.support.paths import cache_folder, lines_of_words, matching
 
 PLANES = 5  #: red, green, blue, and flow to the right and down
 #: pixels that every frame of a video file is resized to, as temporal segment networks have it (Wang et al. 2016)
@@ -159,7 +161,7 @@ class VideoFiles(Files):
             raise MissingDataError(f"{self.name}: {path} does not exist") from error
         words = (path.resolve(), stat.st_size, stat.st_mtime_ns, f"{HEIGHT}x{WIDTH}", self.bound, _QUALITY)
         key = "\0".join(map(str, words))
-        root = limits.cache_folder() / "videos" / hashlib.sha256(key.encode()).hexdigest()[:24]
+        root = cache_folder() / "videos" / hashlib.sha256(key.encode()).hexdigest()[:24]
         # frames alone are a file of their own: whoever needs no flow need not wait for its estimate
         packed_file = root.with_suffix(".flow.zip")
         if not self.flow and not packed_file.exists():
@@ -173,7 +175,7 @@ class VideoFiles(Files):
 def decode(path: Path) -> Tensor:
     """All frames of a video file of any format that FFmpeg reads: uint8 ``[T, 3, 256, 340]``, T at least one."""
     av = import_extra("av", "video")
-    limits.check_regular(path)
+    check_regular(path)
     frames: list[Tensor] = []
     reason = "it has no video stream, or one without frames"
     try:
@@ -271,12 +273,12 @@ class _OfficialSplit:
 
 def _ucf(lists: Path) -> tuple[Sequence[str], list[_OfficialSplit]]:
     number = {}
-    for label, action in limits.words(lists / "classInd.txt"):
+    for label, action in lines_of_words(lists / "classInd.txt"):
         number[action] = int(label) - 1  # counted from 1
 
     def listed(part: str, k: int) -> _Listed:
         # training lists say the label, too; test lists do not, and the folder of a video is its action in both
-        videos = [words[0] for words in limits.words(lists / f"{part}list{k:02d}.txt")]
+        videos = [words[0] for words in lines_of_words(lists / f"{part}list{k:02d}.txt")]
         return [(video, number[video.split("/")[0]]) for video in videos]
 
     classes = sorted(number, key=lambda action: number[action])
@@ -285,12 +287,12 @@ def _ucf(lists: Path) -> tuple[Sequence[str], list[_OfficialSplit]]:
 
 def _hmdb(lists: Path) -> tuple[Sequence[str], list[_OfficialSplit]]:
     ending = "_test_split1.txt"
-    classes = sorted(file.name.removesuffix(ending) for file in limits.matching(lists, f"*{ending}"))
+    classes = sorted(file.name.removesuffix(ending) for file in matching(lists, f"*{ending}"))
     splits = []
     for k in (1, 2, 3):
         split = _OfficialSplit([], [])
         for label, action in enumerate(classes):
-            for video, part in limits.words(lists / f"{action}_test_split{k}.txt"):
+            for video, part in lines_of_words(lists / f"{action}_test_split{k}.txt"):
                 if part not in ("0", "1", "2"):
                     raise ValueError(f"{action}_test_split{k}.txt: {video} {part} is not a video and 0, 1 or 2")
                 path = f"{action}/{video}"

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contrastlab.pictures.limits import cache_folder
 from contrastlab.support import files
 from contrastlab.support.errors import CorruptFileError, check, import_extra
+from contrastlab.support.paths import cache_folder
 
 ZERO = 128  # the level of rest
 _STEPS = 127  # levels from rest to the bound
@@ -70,7 +70,7 @@ def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tens
     """Eight-bit TV-L1 flow ``[N, T, 2, H, W]`` of uint8 clips ``[N, T, 3, H, W]``, rest for the last frame.
 
     It is estimated once and kept in ``folder``, by default ``flow`` in
-    :func:`~contrastlab.pictures.limits.cache_folder`, in a file named after pixels and bound. An interrupted
+    :func:`~contrastlab.support.paths.cache_folder`, in a file named after pixels and bound. An interrupted
     estimate goes on where it was.
     """
     folder = folder or cache_folder() / "flow"

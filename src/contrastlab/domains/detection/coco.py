@@ -23,6 +23,8 @@ from xml.etree import ElementTree
 
 from contrastlab.pictures import limits
 from contrastlab.support.errors import ContrastLabError, CorruptFileError, check, is_integer, is_number
+from contrastlab.support.files import check_regular
+from contrastlab.support.paths import check_inside, lines_of_words
 
 Rule = Literal["coco", "voc07", "voc12", "lvis"]
 _BEYOND = 1.0  # pixels that a polygon may reach beyond its picture
@@ -148,7 +150,7 @@ class Annotations:
 def _reading(where: object, form: str) -> Iterator[None]:
     """What fails within is a ``CorruptFileError`` that says which form was expected."""
     if isinstance(where, Path):
-        limits.check_regular(where)
+        check_regular(where)
     try:
         yield
     except (ContrastLabError, OSError):
@@ -464,9 +466,9 @@ def _voc_classes(folder: Path) -> list[str]:
 def _voc_list(path: Path) -> list[str]:
     """Names of pictures without their ending, each once."""
     with _reading(path, "PASCAL VOC's form"):
-        first_words = [words[0] for words in limits.words(path)]
+        first_words = [words[0] for words in lines_of_words(path)]
         stems = list(dict.fromkeys(first_words))
-    limits.check_inside(f"{path}: picture", stems)
+    check_inside(f"{path}: picture", stems)
     return stems
 
 

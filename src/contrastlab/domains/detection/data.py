@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from contrastlab.domains.detection import coco
-from contrastlab.pictures import limits
 from contrastlab.pictures.items import ItemSet, Splits
 from contrastlab.pictures.sets import chw, decode
 from contrastlab.support.errors import CorruptFileError, MissingDataError, NotApplicableError, check, import_extra
+from contrastlab.support.paths import check_inside, own_path
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,7 +37,7 @@ class AnnotatedImages(ItemSet):
     def __post_init__(self) -> None:
         shown = len(self.pictures)
         check(self.folder or shown == len(self), "pictures", shown, f"{len(self)}, one for each annotated")
-        limits.check_inside(f"{self.name}: file_name", self._file_names())
+        check_inside(f"{self.name}: file_name", self._file_names())
         absent = [path for path in self._files() if not path.exists()]
         if absent:
             some = f"{len(absent)} of {len(self)} annotated pictures"
@@ -315,7 +315,7 @@ def load_own(name: str, location: str) -> Splits:
     folder called like the part, in ``images``, or beside the JSON. VOC's form: ``Annotations``, ``JPEGImages``, and in
     ``ImageSets/Main`` the lists ``trainval.txt`` or ``train.txt``, and ``test.txt`` or ``val.txt``.
     """
-    folder = limits.own_path(name, location)
+    folder = own_path(name, location)
     lists = folder / "ImageSets" / "Main"
     if lists.is_dir():
         train = _own_voc_part(folder, lists, ("trainval", "train"))

@@ -20,6 +20,8 @@ from torch import Tensor
 from contrastlab.pictures import layout, limits
 from contrastlab.pictures.items import Files, Items, Splits, aligned, split_own
 from contrastlab.support.errors import CorruptFileError, MissingDataError, TooLargeError, import_extra
+from contrastlab.support.files import check_regular
+from contrastlab.support.paths import files_below, matching, own_path
 
 RATE = 16_000  #: samples a second of the published sets
 #: samples of a published utterance, 9.4 s: as in alextamkin/viewmaker (d9a7d4b), whose authors are Ring's
@@ -36,7 +38,7 @@ def read_wave(source: Path | bytes, rate: int, where: str = "") -> NDArray[np.in
     """
     where = where or str(source)
     if isinstance(source, Path):
-        limits.check_regular(source)
+        check_regular(source)
         limits.check_count(source.stat().st_size, limits.MAX_BYTES, "bytes", where)
         source = source.read_bytes()
     if not source:
@@ -175,7 +177,7 @@ def sound_files(
 
     The test is what the file ``test_list`` names, or the last ``test_speakers`` folders, or 20 % of each class.
     """
-    paths = sorted(path.relative_to(folder).as_posix() for path in limits.matching(folder, files))
+    paths = sorted(path.relative_to(folder).as_posix() for path in matching(folder, files))
     words = [_class_of(path, label) for path in paths]
     classes = sorted(set(words))
     if all(word.isdecimal() for word in words):
@@ -225,7 +227,7 @@ def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: 
     import pyarrow.parquet as pq
 
     rows = []
-    for path in limits.matching(folder, "*.parquet"):
+    for path in matching(folder, "*.parquet"):
         rows += pq.read_table(path).to_pylist()
     if not all(_is_spoken_digit(row) for row in rows):
         raise CorruptFileError(f"fsdd: {folder} has not the columns audio, digit, speaker, take, full in every row")
@@ -270,7 +272,7 @@ def _reasons(paths: Sequence[Path]) -> list[str]:
 
 def check_sounds(folder: Path) -> Iterator[tuple[str, str]]:
     """Each sound below a folder, and why it cannot be read; an empty text where it can."""
-    for path in limits.files_below(folder, SUFFIXES):
+    for path in files_below(folder, SUFFIXES):
         (reason,) = _reasons([path])
         yield str(path), reason
 
@@ -282,7 +284,7 @@ def load_waves(name: str, location: str, skip_unreadable: bool = False) -> Split
     All sounds are brought to 16,000 samples a second and to the length of the longest, at most 9.4 s. With
     ``skip_unreadable`` those that cannot be read are left out, and the note counts them.
     """
-    folder = limits.own_path(name, location)
+    folder = own_path(name, location)
     if not folder.is_dir():
         raise MissingDataError(f"{name}: {folder} is not a folder. Give one of sounds, in a subfolder for each class.")
     own = layout.read(name, folder, SUFFIXES, "sound", _reasons if skip_unreadable else None)

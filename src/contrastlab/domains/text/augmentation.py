@@ -24,10 +24,11 @@ from torch import Tensor, nn
 
 from contrastlab.domains.text import network as networks
 from contrastlab.domains.text.data import Texts
-from contrastlab.pictures.limits import cache_folder, check_regular, data_root, own_path
 from contrastlab.settings import Settings, Text
 from contrastlab.support import files
 from contrastlab.support.errors import CorruptFileError, MissingDataError, check, import_extra
+from contrastlab.support.files import check_regular
+from contrastlab.support.paths import cache_folder, data_root, own_path
 from contrastlab.views import Views
 
 PADDING = -1

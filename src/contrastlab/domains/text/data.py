@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from contrastlab.pictures.items import Items, ItemSet, Splits, UnlabelledSplits
-from contrastlab.pictures.limits import matching, own_path
 from contrastlab.support.errors import CorruptFileError, MissingDataError, reject
+from contrastlab.support.paths import matching, own_path
 
 
 class Texts(Sequence[str]):
