@@ -130,8 +130,8 @@ def study(
 
 def _rows(method: str, settings: Settings, splits: Splits, seed: int, log: Log) -> list[Row]:
     recipe = methods.get(method).override(settings.overrides)
-    trained, setting = probing.train(recipe, settings, splits, seed, cpu_fabric(settings.precision), log)
-    accuracy = tasks.Linear.of(settings).score(trained.encoders, setting)["linear"]
+    trained, evaluation = probing.train(recipe, settings, splits, seed, cpu_fabric(settings.precision), log)
+    accuracy = tasks.Linear.of(settings).score(trained.encoders, evaluation)["linear"]
     first, second = two_views(trained.encoders, splits, settings)
     row: Row = {"method": method, "seed": seed, "linear": accuracy.value, "test_images": accuracy.items}
     row["bound"] = bound(first, second)
