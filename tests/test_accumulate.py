@@ -20,7 +20,7 @@ from contrastlab.support import host
 from contrastlab.support.errors import ArgumentError
 from contrastlab.train import Speed, checkpoint, pretrain
 from contrastlab.train.learner import Learner
-from contrastlab.train.spread import Watch, spread
+from contrastlab.train.spread import SpreadListener, spread
 from made_runs import quiet
 from test_distributed import RECIPES
 from test_pretrain import numbers, same
@@ -148,7 +148,7 @@ def test_every_run_says_how_its_embeddings_lie_and_is_the_run_it_was(pictures, t
     checkpoint.save(state, tmp_path / checkpoint.FILE)
     older = pretrain(recipe, tiny, images, seed=1, folder=tmp_path, log=quiet)
     assert ["effective_rank" in row for row in older.history] == [True, False]
-    monkeypatch.setattr(Watch, "after_step", lambda self: None)
+    monkeypatch.setattr(SpreadListener, "after_step", lambda self: None)
     before = pretrain(recipe, tiny, images, seed=1, log=quiet)
     rows = zip(done.history, before.history, strict=True)
     same(replace(done, history=[{name: row[name] for name in old} for row, old in rows]), before)

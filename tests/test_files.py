@@ -73,10 +73,11 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_holds_is_not
 def test_a_checkpoint_that_cannot_be_removed_is_named_once_the_record_is_there(tmp_path) -> None:
     stored = Artefact(tmp_path, "x.safetensors", "run.json")
     (tmp_path / "checkpoint.safetensors").mkdir()  # unlink refuses it
+    stored.write_record({})
     with pytest.raises(StorageError, match=r"cannot remove .*checkpoint\.safetensors: .*; run again"):
-        stored.finish({})
-    assert stored.read() == {"schema": 1}
-    stored.finish()
+        stored.remove_checkpoint()
+    assert stored.read_record() == {"schema": 1}
+    stored.remove_checkpoint(may_stay=True)
 
 
 def test_a_file_may_be_read_by_whom_the_umask_admits(tmp_path) -> None:

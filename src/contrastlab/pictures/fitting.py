@@ -162,13 +162,13 @@ class Resumable:
             "optimiser": self.optimiser.state_dict(),
             "losses": self.losses,
         }
-        self.artefact.save(state)
+        self.artefact.save_checkpoint(state)
 
     def _resume(self, log: Log) -> None:
         """Continue from the checkpoint, if there is one."""
         if self.artefact is None:
             return
-        state = self.artefact.resume()
+        state = self.artefact.load_checkpoint()
         if state is None:
             return
         if "epoch" in state:  # of a fine-tuning of version 0.1

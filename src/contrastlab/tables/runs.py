@@ -157,7 +157,8 @@ class Run:
             "provenance": results.provenance(device),
             "encoder_checksum": files.tensors_checksum(path),
         }
-        self.artefact.finish(record)
+        self.artefact.write_record(record)
+        self.artefact.remove_checkpoint()
 
     def train(
         self,
@@ -172,7 +173,7 @@ class Run:
         fabric = fabric or cpu_fabric(self.settings.precision)
         if fabric.broadcast(resume and self.trained and self.artefact.finished):
             record = self.record()
-            self.artefact.finish()
+            self.artefact.remove_checkpoint(may_stay=True)
             return Trained(self.encoders(fabric.device), record["history"], record["seconds"], record["images"])
         start = None
         parent = self.parent

@@ -60,16 +60,30 @@ class Artefact:
         """The right to write it; see :func:`contrastlab.support.files.lock`."""
         return files.lock(self.folder.with_suffix(".lock"), wait=wait)
 
-    def save(self, state: dict[str, Any]) -> None:
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
         """Write the checkpoint."""
         save(state, self.folder / FILE, self.origin or "")
 
-    def resume(self, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+    def load_checkpoint(self, device: torch.device | str = "cpu") -> dict[str, Any] | None:
         """The state in the checkpoint, or ``None`` where there is none; see :func:`load`."""
         path = self.folder / FILE
-        return load(path, device, self.origin) if path.exists() else None
+        if not path.exists():
+            return None
+        return load(path, device, self.origin)
 
-    def read(self) -> dict[str, Any]:
+    def remove_checkpoint(self, *, may_stay: bool = False) -> None:
+        """Remove the checkpoint, if there is one; one that cannot be removed is a ``StorageError``.
+
+        It ``may_stay`` where nothing was trained: a process that was killed may have left it, in a read-only folder.
+        """
+        path = self.folder / FILE
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            if not may_stay:
+                raise StorageError(f"cannot remove {path}: {error.strerror or error}; run again to continue") from error
+
+    def read_record(self) -> dict[str, Any]:
         """What the record says; a ``CorruptFileError`` if it is damaged, newer, or of another training."""
         path = self.folder / self.record
         if not path.exists():
@@ -87,40 +101,38 @@ class Artefact:
         check_origin(record, self.origin, path)
         return record
 
-    def load(self, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        """Write the record, after the tensors: it says that they are finished."""
+        files.write_record(self.folder / self.record, {**record, **self._origin, "schema": 1})
+
+    def read_tensors(self, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and the values in their header; a ``CorruptFileError`` names a file of another training."""
         path = self.folder / self.tensors
         tensors, values = files.read_tensors(path, device)
         check_origin(values, self.origin, path)
         return tensors, values
 
-    def write(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> Path:
+    def write_tensors(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> Path:
         """Write the tensors, before the record."""
         return files.write_tensors(self.folder / self.tensors, tensors, {**values, **self._origin})
 
-    def finish(self, record: Mapping[str, Any] | None = None) -> None:
-        """Write the record, and remove the checkpoint, which a process that was killed may have left.
-
-        One that cannot be removed raises ``StorageError``; without a ``record`` it stays: the folder may be read-only.
-        """
-        path = self.folder / FILE
-        if record is not None:
-            files.write_record(self.folder / self.record, {**record, **self._origin, "schema": 1})
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            if record is not None:
-                raise StorageError(f"cannot remove {path}: {error.strerror or error}; run again to continue") from error
-
     @property
     def _origin(self) -> dict[str, str]:
-        return {"origin": self.origin} if self.origin else {}
+        return _stated(self.origin or "")
+
+
+def _stated(origin: str) -> dict[str, str]:
+    """What a file says of its origin: nothing where that is empty."""
+    if not origin:
+        return {}
+    return {"origin": origin}
 
 
 def save(state: dict[str, Any], path: Path, origin: str = "") -> None:
     """Write nested dictionaries and lists of tensors and plain values."""
     tensors: dict[str, Tensor] = {}
-    files.write_tensors(path, tensors, {**_flat(state, "", tensors), **({"origin": origin} if origin else {})})
+    values = _flat(state, "", tensors)
+    files.write_tensors(path, tensors, {**values, **_stated(origin)})
 
 
 def load(path: Path, device: torch.device | str = "cpu", origin: str | None = "") -> dict[str, Any]:
@@ -145,20 +157,29 @@ def check_origin(stored: Mapping[str, Any], origin: str | None, path: Path) -> N
 
 def read_run(folder: Path) -> dict[str, Any]:
     """What the ``run.json`` of a folder says; a ``CorruptFileError`` names one that is damaged or newer."""
-    record = Artefact(folder, "", RUN, "run", NEEDED).read()
-    name, wrong = record["recipe"].get("name"), ""
-    if not (isinstance(name, str) and "\0" not in name):
-        wrong = "its recipe has no name" if name is None else f"its recipe has the name {name!r}"
-    elif not re.fullmatch("[0-9a-f]{64}", record["hash"]):
-        wrong = f"hash={record['hash']!r}: accepted are 64 hexadecimal digits"
-    elif not all(_is_row(row) for row in record["history"]):
-        wrong = "its history has other rows than numbers by name"
+    record = Artefact(folder, "", RUN, "run", NEEDED).read_record()
+    wrong = _mistake(record)
     if wrong:
         raise CorruptFileError(f"{folder / RUN} is no record of a run ({wrong}); delete its folder and run it anew")
     return record
 
 
+def _mistake(record: Mapping[str, Any]) -> str:
+    """What in a record, which has all fields, cannot be that of a run; empty where nothing is wrong."""
+    name = record["recipe"].get("name")
+    if name is None:
+        return "its recipe has no name"
+    if not isinstance(name, str) or "\0" in name:
+        return f"its recipe has the name {name!r}"
+    if not re.fullmatch("[0-9a-f]{64}", record["hash"]):
+        return f"hash={record['hash']!r}: accepted are 64 hexadecimal digits"
+    if not all(_is_row(row) for row in record["history"]):
+        return "its history has other rows than numbers by name"
+    return ""
+
+
 def _is_row(row: object) -> bool:
+    """Whether a row of a history has numbers alone."""
     if not isinstance(row, Mapping):
         return False
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in row.values())
@@ -175,10 +196,11 @@ def describing(folder: Path) -> Iterator[None]:
     except UnknownNameError:
         raise
     except files.DAMAGED as error:
-        reason = f"{type(error).__name__}: {error}" if isinstance(error, LookupError) else str(error)
-        raise CorruptFileError(
-            f"{folder / RUN} does not describe a run ({reason}); restore it, or run it anew"
-        ) from error
+        reason = str(error)
+        if isinstance(error, LookupError):  # whose text is the key alone
+            reason = f"{type(error).__name__}: {error}"
+        wrong = f"{folder / RUN} does not describe a run ({reason})"
+        raise CorruptFileError(f"{wrong}; restore it, or run it anew") from error
 
 
 def runs(roots: Iterable[Path | str]) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -200,7 +222,10 @@ def fill_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> N
 
 
 def _flat(value: Any, path: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    # a dictionary becomes a list of pairs, because the keys of JSON are texts and an optimiser's are numbers
+    """A nested value as JSON; its tensors are added to ``tensors``, by their paths.
+
+    A dictionary becomes a list of pairs, because the keys of JSON are texts and an optimiser's are numbers.
+    """
     from torch import Tensor
 
     if isinstance(value, Tensor):
@@ -214,6 +239,7 @@ def _flat(value: Any, path: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def _nested(flat: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    """The value that :func:`_flat` made JSON of."""
     ((kind, value),) = flat.items()
     if kind == "tensor":
         return tensors[value]

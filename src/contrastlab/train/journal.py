@@ -52,7 +52,7 @@ class Journal:
         """Move the bar; where there is none, write a line if there was none for long."""
         if self.bar is None:
             self.bar = bar(self.course, self.progress)
-        if self.progress.is_read(self.course.device):
+        if self.progress.host_may_look(self.course.device):
             self._show_step()
         self.bar.update()
 

@@ -33,7 +33,7 @@ class Step:
     """
 
     loss: Tensor
-    terms: int  #: in the denominator of one direction
+    terms: int  #: in the denominator of the last direction: its negatives and the positive
     store: tuple[Tensor, ...]  #: keys to be stored, ``[B, d]`` of each stream
     pairs: tuple[tuple[Tensor, Tensor], ...] = ()  #: unit queries and positives of each direction, without gradient
 
@@ -117,28 +117,39 @@ class Learner(nn.Module):
         ``views`` are as ``recipe.views.make`` gives them, ``indices`` ``[B]`` the numbers of the images in the
         pre-training set. Labels ``[B]`` are read where ``recipe.reads_labels``. Steps count from 0.
         """
-        second_views: tuple[Tensor, ...] = ()
-        if len(self.weights) > 1:  # the views of a second kind of queries lie behind the others
-            streams = len(self.recipe.views.streams)
-            views, second_views = views[:-streams], views[-streams:]
-        batch = key.Batch(views, indices, labels, draws.generator, self.chunks, step, total)
-        directions, fresh = self.keys.ask(batch, self._forward, self.network)
+        first_views, second_views = self._views_of_queries(views)
+        batch = key.Batch(first_views, indices, labels, draws.generator, self.chunks, step, total)
+        directions, new_keys = self.keys.ask(batch, self._forward, self.network)
         if second_views:
-            directions += self._asked_again(directions, second_views)
+            directions += self._second_directions(directions, second_views)
+        losses = []
+        negatives = 0
+        for number, direction in enumerate(directions):
+            context = Context(step, total, number, self.network.objective_module, indices)
+            loss, negatives = self._direction_loss(direction, draws, context)
+            losses.append(loss)
+        pairs: list[tuple[Tensor, Tensor]] = []
+        for direction in directions:
+            pairs.extend(self.keys.unit_pair(direction))
+        stored = [self.recipe.positives.stored(keys) for keys in new_keys]
+        return Step(self._total(losses), negatives + 1, tuple(stored), tuple(pairs))
+
+    def _views_of_queries(self, views: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The views of the first kind of queries and of their keys, and those of a second kind of queries, if any."""
+        if len(self.weights) == 1:
+            return views, ()
+        streams = len(self.recipe.views.streams)
+        return views[:-streams], views[-streams:]
+
+    def _direction_loss(self, direction: key.Direction, draws: BatchRandom, context: Context) -> tuple[Tensor, int]:
+        """The loss of one direction over the batch, and the number of its negatives."""
         objective = self.recipe.objective
-        losses, terms = [], 0
-        for i, direction in enumerate(directions):
-            # float32 whatever the precision of the encoder: at τ = 0.01 a bfloat16 logit is off by half a nat
-            with torch.autocast(direction.query.device.type, enabled=False):
-                context = Context(step, total, i, self.network.objective_module, indices)
-                rows, size = self._rows(direction, draws, context)
-                if objective.couples_queries:
-                    rows = collectives.gather_with_gradient(rows)
-                losses.append(objective.reduce(rows))
-                terms = size + 1
-        pairs = tuple(pair for direction in directions for pair in self.keys.unit_pair(direction))
-        stored = tuple(self.recipe.positives.stored(keys) for keys in fresh)
-        return Step(self._total(losses), terms, stored, pairs)
+        # float32 whatever the precision of the encoder: at τ = 0.01 a bfloat16 logit is off by half a nat
+        with torch.autocast(direction.query.device.type, enabled=False):
+            losses, negatives = self._query_losses(direction, draws, context)
+            if objective.couples_queries:
+                losses = collectives.gather_with_gradient(losses)
+            return objective.reduce(losses), negatives
 
     def _total(self, losses: list[Tensor]) -> Tensor:
         """The mean over the directions of each kind of query, weighted, summed over the pairs of streams."""
@@ -146,45 +157,52 @@ class Learner(nn.Module):
         weighted = [weight * kind for weight, kind in zip(self.weights, kinds, strict=True)]
         return torch.stack(weighted).sum() * len(self.recipe.views.pairs)
 
-    def _asked_again(self, directions: list[key.Direction], views: tuple[Tensor, ...]) -> list[key.Direction]:
+    def _second_directions(self, directions: list[key.Direction], views: tuple[Tensor, ...]) -> list[key.Direction]:
         """The same keys, contrasted with a second kind of queries: those of the stream that the keys are of."""
         queries = self.keys.queries(self._forward, views)
-        again = []
+        second = []
         for direction, (_, key_stream) in zip(directions, self.keys.directions, strict=True):
-            again.append(replace(direction, query=queries[key_stream % len(views)]))
-        return again
+            second.append(replace(direction, query=queries[key_stream % len(views)]))
+        return second
 
     def commit(self, indices: Tensor, step: Step) -> None:
         """Store the batch's keys, after the optimiser step."""
         self.keys.commit(indices, step.store)
 
-    def _rows(self, direction: key.Direction, draws: BatchRandom, context: Context) -> tuple[Tensor, int]:
-        """What the objective gives of each query, and its number of negatives.
+    def _query_losses(self, direction: key.Direction, draws: BatchRandom, context: Context) -> tuple[Tensor, int]:
+        """The objective's loss of each query ``[B]``, before it is reduced, and the number of negatives.
 
         Scores are held for a chunk at a time, unless the objective needs them together.
         """
-        objective, batch = self.recipe.objective, len(direction.query)
+        objective = self.recipe.objective
+        batch = len(direction.query)
         if self.chunks == 1 or objective.needs_whole_batch:
             scores = self._scores(direction, draws, context)
             return objective(scores, context), scores.size
-        state, size = draws.generator.get_state(), math.ceil(batch / self.chunks)
+        size = math.ceil(batch / self.chunks)
+        state = draws.generator.get_state()
 
         def chunk(start: int) -> tuple[Tensor, int]:
-            draws.generator.set_state(state)  # each chunk draws for the whole batch and keeps its own rows
+            draws.generator.set_state(state)  # each chunk draws for the whole batch and keeps what its queries need
             own_draws = replace(draws, first=draws.first + start, global_batch=draws.global_batch or batch)
+            own_context = context
+            if context.items is not None:
+                own_context = replace(context, items=context.items[start : start + size])
             scores = self._scores(direction.part(start, start + size), own_draws, context)
-            items = None if context.items is None else context.items[start : start + size]
-            return objective(scores, replace(context, items=items)), scores.size
+            return objective(scores, own_context), scores.size
 
         chunks = [checkpoint(chunk, start, use_reentrant=False) for start in range(0, batch, size)]
+        losses = torch.cat([losses_of_chunk for losses_of_chunk, _ in chunks])
         _, negatives = chunks[0]
-        return torch.cat([rows for rows, _ in chunks]), negatives
+        return losses, negatives
 
     def _scores(self, direction: key.Direction, draws: BatchRandom, context: Context) -> Scores:
+        """The scores of each query with its positive, its negatives and, where asked for, its neighbours."""
         negatives, positives = self.recipe.negatives, self.recipe.positives
         step, total = context.step, context.total
         q = direction.query.float() / self.recipe.temperature
-        own, lift = positives.pair((direction.positive.float() * q[:, None]).sum(2), step, total)
+        positive_scores = (direction.positive.float() * q[:, None]).sum(2)
+        own, lift = positives.pair(positive_scores, step, total)
         candidates = self._candidates(q, direction, own, draws)
         chosen = checked(negatives, negatives.select(candidates, draws, step, total), candidates.shape)
         neighbours = positives.select(candidates, chosen, draws, step, total)
@@ -208,10 +226,24 @@ class Learner(nn.Module):
         return torch.stack([direction.query.float(), direction.positive[:, 0].float()], 1)
 
     def _candidates(self, q: Tensor, direction: key.Direction, own: Tensor, draws: BatchRandom) -> Candidates | Stored:
+        """The pool, from which negatives and positives choose; ``own`` ``[B]`` are the scores of the positives."""
         pool = direction.pool.float()
-        about = (direction.own, direction.labels, direction.banned)
         if not self.keys.holds_keys:
-            return Candidates(q @ pool.T, *about, positive=own.detach())
+            return Candidates(
+                q @ pool.T,
+                own=direction.own,
+                labels=direction.labels,
+                banned=direction.banned,
+                positive=own.detach(),
+            )
         # by the size of the global batch, so that any number of processes goes the same way
         dense = 4 * (draws.global_batch or len(q)) * len(pool) <= DENSE_BYTES
-        return Stored(q, pool, *about, dense, positive=own.detach())
+        return Stored(
+            q,
+            pool,
+            own=direction.own,
+            labels=direction.labels,
+            banned=direction.banned,
+            dense=dense,
+            positive=own.detach(),
+        )

@@ -40,7 +40,7 @@ from contrastlab.train.progress import Course, Progress, check_finite
 from contrastlab.train.saver import Saver
 from contrastlab.train.schedule import cpu_fabric, learning_rate, optimiser, plateau_drops
 from contrastlab.train.signals import interruptible
-from contrastlab.train.spread import Watch
+from contrastlab.train.spread import SpreadListener
 from contrastlab.views.base import crop_options
 
 if TYPE_CHECKING:
@@ -119,35 +119,53 @@ def pretrain(
     fabric.launch()
     log = log or _print_once
     _check_batch(settings)
-    kind = modality(images)  # refuses what is no set of items
+    modality(images)  # refuses what is no set of items
     order = subset_order(images.labels, settings.train_images, seed=0)
     _check_images(recipe, settings, images.labels[order])
+    encoders = _first_encoders(recipe, settings, images, seed, start)
+    learner = Learner(recipe, settings, images=len(order), classes=len(images.classes), seed=seed, encoders=encoders)
+    if recipe.keys is None:
+        return Trained(learner.network.encoders.eval().to(fabric.device))
+    data = _Data.on(fabric.device, images, test, order)
+    course = _course(recipe, settings, data, seed, fabric.device, folder)
+    _say_copies(course, len(order), log)
+    loop = _Loop(course, learner, data, fabric, speed or Speed(), log)
+    return loop.fit(resume, checkpoint_every, max_minutes)
+
+
+def _first_encoders(
+    recipe: Recipe, settings: Settings, images: ItemSet, seed: int, start: nn.ModuleList | None
+) -> nn.ModuleList:
+    """The encoders that training begins with: drawn from the seed, or with the weights of others."""
     with fixed(seed):
-        encoders = kind.encoders(recipe.views, images, settings)
+        encoders = modality(images).encoders(recipe.views, images, settings)
     if start is not None:
         encoders.load_state_dict(start.state_dict())
     elif settings.weights is not None:
         begin_with(encoders, settings.weights, settings.arch)
-    learner = Learner(recipe, settings, images=len(order), classes=len(images.classes), seed=seed, encoders=encoders)
-    if recipe.keys is None:
-        return Trained(learner.network.encoders.eval().to(fabric.device))
+    return encoders
+
+
+def _course(
+    recipe: Recipe, settings: Settings, data: _Data, seed: int, device: torch.device, folder: str | Path | None
+) -> Course:
+    """What this process does, and on what."""
     rank, world = collectives.world()
-    course = Course(
+    checkpoint_file = None
+    if folder is not None:
+        checkpoint_file = Path(folder) / checkpoint.FILE
+    return Course(
         recipe,
         settings,
         seed,
-        steps=len(order) // settings.batch_size,
+        steps=len(data.order) // settings.batch_size,
         rank=rank,
         world=world,
-        device=fabric.device,
-        checkpoint=None if folder is None else Path(folder) / checkpoint.FILE,
-        images=getattr(images, "name", "images"),
-        fingerprint=getattr(images, "fingerprint", ""),
+        device=device,
+        checkpoint=checkpoint_file,
+        images=getattr(data.images, "name", "images"),
+        fingerprint=getattr(data.images, "fingerprint", ""),
     )
-    _say_copies(course, len(order), log)
-    data = _Data.on(fabric.device, images, test, order)
-    loop = _Loop(course, learner, data, fabric, speed or Speed(), log)
-    return loop.fit(resume, checkpoint_every, max_minutes)
 
 
 def _print_once(line: str) -> None:
@@ -178,6 +196,7 @@ def _check_batch(settings: Settings) -> None:
 
 
 def _say_copies(course: Course, items: int, log: Log) -> None:
+    """Say so where a queue is so long that it holds copies of each item."""
     size = getattr(course.recipe.keys, "size", 0)
     copies = size // max(items, 1)
     if copies > 1:
@@ -198,18 +217,18 @@ class _Data:
     images: ItemSet
     test: ItemSet | None
     order: Tensor  #: numbers of the images that are trained on, ``[N]``, on the CPU
-    row: Tensor  #: place of an image among these, which is its row in a bank; -1 for the others, ``[all images]``
+    place: Tensor  #: of an image in ``order``, which is its row in a bank; -1 for the others, ``[all images]``
     labels: Tensor  #: ``[all images]``
 
     @classmethod
     def on(cls, device: torch.device, images: ItemSet, test: ItemSet | None, order: Tensor) -> _Data:
         """With what is resident on a device."""
-        row = torch.full((len(images),), -1).scatter_(0, order, torch.arange(len(order)))
+        place = torch.full((len(images),), -1).scatter_(0, order, torch.arange(len(order)))
         return cls(
             images=images.to(device),
             test=None if test is None else test.to(device),
             order=order,
-            row=row.to(device),
+            place=place.to(device),
             labels=images.labels.to(device),
         )
 
@@ -230,7 +249,7 @@ class _Loop:
         self.fused = speed.fused and self.device.type in ("cpu", "cuda") and self.settings.optimiser.name != "lars"
         self.optimiser = optimiser(self.settings, learner.network.parameters(), fused=self.fused)
         network = self._network()
-        self.has_dropout = any(isinstance(m, nn.Dropout) and m.p > 0 for m in network.modules())
+        self.has_dropout = any(isinstance(layer, nn.Dropout) and layer.p > 0 for layer in network.modules())
         # compiled before it is wrapped: Fabric then compiles what it wraps, without a break in the graph
         module, self.wrapped_optimiser = fabric.setup(network, self.optimiser)
         learner.bind(module)
@@ -252,9 +271,11 @@ class _Loop:
         saver = Saver(course, progress, self.learner, self.optimiser, checkpoint_every)
         if resume:
             saver.load(self.log)
-        ends = math.inf if max_minutes is None else time.monotonic() + 60 * max_minutes
+        end = math.inf
+        if max_minutes is not None:
+            end = time.monotonic() + 60 * max_minutes
         journal = Journal(course, progress, self.log)
-        listeners = (Watch(course, progress, self.log), journal, saver)
+        listeners = (SpreadListener(course, progress, self.log), journal, saver)
         with interruptible() as stop, closing(journal), closing(self.batches()) as stream:
             while progress.epoch < self.settings.epochs:
                 self.begin_epoch()
@@ -262,7 +283,7 @@ class _Loop:
                     self.timed_step(stream)
                     for listener in listeners:
                         listener.after_step()
-                    if self.all_stop(stop.is_set() or time.monotonic() > ends):
+                    if self.all_stop(stop.is_set() or time.monotonic() > end):
                         saver.save()
                         self.fabric.barrier()  # a launcher kills all processes soon after the first one ends
                         raise KeyboardInterrupt(f"stopped at step {progress.step}; run again to continue")
@@ -277,7 +298,7 @@ class _Loop:
         """Whether all processes stop here; Ctrl-C reaches them at different steps."""
         if self.course.world == 1:
             return stop
-        if not self.progress.is_read(self.device):
+        if not self.progress.host_may_look(self.device):
             return False
         return bool(collectives.gather(torch.tensor([stop], device=self.device)).any())
 
@@ -285,15 +306,20 @@ class _Loop:
         """Set the clocks of an epoch, and cluster the keys between epochs."""
         progress = self.progress
         self.learner.train()
-        progress.first_step, progress.seconds_before, progress.waited = progress.step, progress.seconds, 0.0
-        if progress.step == progress.epoch * self.course.steps and progress.epoch > 0:
+        progress.first_step = progress.step
+        progress.seconds_before = progress.seconds
+        progress.waited = 0.0
+        at_first_step = (
+            progress.step == progress.epoch * self.course.steps
+        )  # of the epoch; a resumed run may be past it
+        if at_first_step and progress.epoch > 0:
             self.learner.keys.cluster(seed=derive(self.course.seed, "clusters", progress.epoch) % 2**31)
 
     def set_lr(self) -> None:
         """Set the learning rate of this step."""
         progress = self.progress
-        done = progress.step / self.course.steps - progress.epoch
-        rate = learning_rate(self.settings, progress.epoch, done)
+        share_of_epoch = progress.step / self.course.steps - progress.epoch
+        rate = learning_rate(self.settings, progress.epoch, share_of_epoch)
         if self.settings.schedule == "plateau":
             rate *= self.settings.gamma ** plateau_drops(progress.history, self.settings)
         for group in self.optimiser.param_groups:
@@ -301,19 +327,15 @@ class _Loop:
 
     def batches(self) -> Generator[tuple[Tensor, Tensor], None, None]:
         """Numbers and pixels of the batches of all remaining steps."""
-        course, progress, order = self.course, self.progress, self.data.order
+        course, progress = self.course, self.progress
         crop = None
         if not self.data.images.whole:
-            before = progress.epoch * course.steps * self.settings.batch_size
+            items_before = progress.epoch * course.steps * self.settings.batch_size
             options = crop_options(self.recipe.views, self.settings.image_size)
-            crop = Crops(self.augmentation, seed=course.seed, before=before, **options)
-        orders = (
-            order[torch.randperm(len(order), generator=generator(course.seed, "order", epoch))]
-            for epoch in range(progress.epoch, self.settings.epochs)
-        )
+            crop = Crops(self.augmentation, seed=course.seed, before=items_before, **options)
         return batches(
             self.data.images,
-            orders,
+            self.orders(progress.epoch),
             course.local_batch,
             self.device,
             drop_last=True,
@@ -324,6 +346,13 @@ class _Loop:
             crop=crop,
         )
 
+    def orders(self, first_epoch: int) -> Iterator[Tensor]:
+        """Numbers of the images in the order of each epoch from the first one on."""
+        order = self.data.order
+        for epoch in range(first_epoch, self.settings.epochs):
+            shuffled = torch.randperm(len(order), generator=generator(self.course.seed, "order", epoch))
+            yield order[shuffled]
+
     def timed_step(self, stream: Iterator[tuple[Tensor, Tensor]]) -> None:
         """One step and the time it takes."""
         began = time.monotonic()
@@ -331,22 +360,22 @@ class _Loop:
         self.progress.waited += time.monotonic() - began
         self.train_step(numbers, pixels)
         self.progress.seconds += time.monotonic() - began
-        if self.progress.is_read(self.device):
+        if self.progress.host_may_look(self.device):
             check_finite(self.course, self.progress)
 
     def train_step(self, numbers: Tensor, pixels: Tensor) -> None:
         """One step; on a GPU the host waits for nothing in it."""
         self.set_lr()
-        rows = self.data.row[numbers]
-        out = self.loss(pixels, rows, self.data.labels[numbers])
+        places = self.data.place[numbers]
+        out = self.loss(pixels, places, self.data.labels[numbers])
         self.wrapped_optimiser.zero_grad()
         self.fabric.backward(out.loss)
-        self.skip_unless_finite(out.loss)
+        self.note_if_not_finite(out.loss)
         self.wrapped_optimiser.step()
-        self.learner.commit(rows, out)
-        self.progress.take(out.loss, out.terms, out.pairs)
+        self.learner.commit(places, out)
+        self.progress.count_step(out.loss, out.terms, out.pairs)
 
-    def loss(self, pixels: Tensor, rows: Tensor, labels: Tensor) -> Step:
+    def loss(self, pixels: Tensor, places: Tensor, labels: Tensor) -> Step:
         """Views of a batch, and their loss; every draw is seeded by the number of the step."""
         course, step, device = self.course, self.progress.step, self.device
         view_draws = generator(course.seed, f"views/{course.rank}", step, device)
@@ -354,7 +383,7 @@ class _Loop:
         views = self.recipe.views.make(pixels, self.augmentation, view_draws)
         draws = BatchRandom(shared_draws, course.rank * course.local_batch, self.settings.batch_size)
         with self.fabric.autocast(), self.dropout_masks():
-            return self.learner.loss(views, rows, labels, draws, step, course.all_steps)
+            return self.learner.loss(views, places, labels, draws, step, course.all_steps)
 
     def dropout_masks(self) -> AbstractContextManager[None]:
         """The generator that masks are drawn from, seeded by the step; as it is where nothing drops out."""
@@ -363,7 +392,7 @@ class _Loop:
         seed = derive(self.course.seed, f"dropout/{self.course.rank}", self.progress.step)
         return fixed(seed, self.device)
 
-    def skip_unless_finite(self, loss: Tensor) -> None:
+    def note_if_not_finite(self, loss: Tensor) -> None:
         """Note a step whose loss or gradient is not finite; a fused optimiser then leaves the weights as they are."""
         progress = self.progress
         finite = self.finite(loss)
@@ -376,7 +405,7 @@ class _Loop:
             self.optimiser.found_inf = (~finite).float()  # type: ignore[attr-defined]
 
     def finite(self, loss: Tensor) -> Tensor:
-        """Whether the loss and every gradient are; an infinite slope can hide behind a finite loss."""
+        """Whether the loss and every gradient are finite; an infinite slope can hide behind a finite loss."""
         gradients = [p.grad for p in self.learner.network.parameters() if p.grad is not None]
         return loss.detach().isfinite() & torch.stack(torch._foreach_norm(gradients)).sum().isfinite()
 
@@ -399,23 +428,27 @@ class _Loop:
         bound = self.recipe.objective.bound(row["loss"] / len(self.recipe.views.pairs), progress.terms)
         if bound is not None and self.recipe.bounds_information and progress.terms <= len(self.data.images):
             row["mi_bound"] = bound
-        if self._is_watched():
-            row |= self._watched()
+        if self._is_neighbour_epoch():
+            row |= self._neighbour_columns()
         progress.history.append(row)
 
-    def _is_watched(self) -> bool:
+    def _is_neighbour_epoch(self) -> bool:
         """Whether the neighbours of test images are looked at after this epoch."""
         every = self.settings.knn_every
         if self.data.test is None or not every:
             return False
         return self.progress.epoch % every == 0 or self.progress.epoch == self.settings.epochs
 
-    def _watched(self) -> dict[str, float]:
-        # by the first process: each has batch-norm statistics of its own, and the learning rate may depend on it
+    def _neighbour_columns(self) -> dict[str, float]:
+        """The values of :meth:`neighbours` by their columns in the history.
+
+        The first process computes them for all: each has batch-norm statistics of its own, and the learning rate may
+        depend on the accuracy.
+        """
         with decoders(self.speed.workers * self.course.world):
             values = collectives.by_first(self.neighbours) or (0.0, 0.0, 0.0)
-        seen = collectives.gather(torch.tensor([values], dtype=torch.float64, device=self.device))
-        return dict(zip(("nn1", "own_class", "own_class_10"), seen[0].tolist(), strict=True))
+        of_all = collectives.gather(torch.tensor([values], dtype=torch.float64, device=self.device))
+        return dict(zip(("nn1", "own_class", "own_class_10"), of_all[0].tolist(), strict=True))
 
     def neighbours(self) -> tuple[float, float, float]:
         """1-NN accuracy of test images, and own-class shares of the closest 1 and 10 %, in percent.

@@ -51,7 +51,11 @@ class Course:
 
 @dataclass
 class Progress:
-    """Where a run stands. A checkpoint keeps all but the last three fields, which speak of this session's epoch."""
+    """Where a run stands.
+
+    A checkpoint keeps ``sums``, ``history`` and what :data:`contrastlab.train.saver.SAVED` names. It is written only
+    where every step was finite. The other fields speak of the last step, or of this session's share of the epoch.
+    """
 
     sums: Tensor  #: of this epoch's losses, and their number: ``[2]``, float64, on the device
     first_bad_step: Tensor  #: at which the loss or a gradient was not finite; -1 where none was; on the device
@@ -63,7 +67,7 @@ class Progress:
     history: list[dict[str, float]] = field(default_factory=list)  #: a row for each epoch
     pairs: tuple[tuple[Tensor, Tensor], ...] = ()  #: unit queries and positives of the last step
     first_step: int = 0  #: of this epoch in this session
-    seconds_before: float = 0.0  #: the seconds before it
+    seconds_before: float = 0.0  #: of training before that step
     waited: float = 0.0  #: seconds of this epoch in which steps waited for data
 
     @classmethod
@@ -72,16 +76,16 @@ class Progress:
         sums = torch.zeros(2, dtype=torch.float64, device=device)
         return cls(sums, torch.full((), -1, dtype=torch.int64, device=device))
 
-    def take(self, loss: Tensor, terms: int, pairs: tuple[tuple[Tensor, Tensor], ...]) -> None:
-        """Move on by a step, which had this loss."""
+    def count_step(self, loss: Tensor, terms: int, pairs: tuple[tuple[Tensor, Tensor], ...]) -> None:
+        """Count a step that had this loss."""
         value = loss.detach().double()
         self.sums += torch.stack([value, torch.ones_like(value)])
         self.terms = terms
         self.pairs = pairs
         self.step += 1
 
-    def is_read(self, device: torch.device) -> bool:
-        """Whether the host looks at the device after this step."""
+    def host_may_look(self, device: torch.device) -> bool:
+        """Whether the host may wait for the device after this step."""
         return host.holds(device) or self.step % READ_EVERY == 0
 
     @property

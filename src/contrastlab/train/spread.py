@@ -52,11 +52,23 @@ def spread(query: Tensor, positive: Tensor, *, spectrum: bool = True) -> dict[st
     return values
 
 
-class Watch:
+def _over_directions(directions: list[dict[str, float]]) -> dict[str, float]:
+    """The mean alignment of several directions, and of every other value the worst."""
+    values = {"alignment": math.fsum(each["alignment"] for each in directions) / len(directions)}
+    ranks = [each["effective_rank"] for each in directions if "effective_rank" in each]
+    if ranks:
+        values["effective_rank"] = min(ranks)
+    for name in ("uniformity", "mean_cosine"):
+        values[name] = max(each[name] for each in directions)
+    return values
+
+
+class SpreadListener:
     """Listens to a run: adds :func:`spread` to the row of an epoch, and says when the embeddings have collapsed.
 
-    Of several directions (streams, views) the alignment is the mean, and the rest is that of the worst. It is taken
-    after the last step of an epoch, before anything is saved, so that a run that stops there goes on with it.
+    Of several directions (streams, views) the alignment is the mean, and every other value that of the worst direction.
+    The spread is taken after the last step of an epoch, before anything is saved, so that a run that stops there goes
+    on with it.
     """
 
     def __init__(self, course: Course, progress: Progress, log: Log) -> None:
@@ -71,15 +83,10 @@ class Watch:
         most = math.ceil(QUERIES / course.world)
         directions = []
         for query, positive in progress.pairs:
-            queries, positives = collectives.gather(query[:most]), collectives.gather(positive[:most])
+            queries = collectives.gather(query[:most])
+            positives = collectives.gather(positive[:most])
             directions.append(spread(queries, positives, spectrum=self.takes_spectrum))
-        worst = {"alignment": math.fsum(values["alignment"] for values in directions) / len(directions)}
-        ranks = [values["effective_rank"] for values in directions if "effective_rank" in values]
-        if ranks:
-            worst["effective_rank"] = min(ranks)
-        for name in ("uniformity", "mean_cosine"):
-            worst[name] = max(values[name] for values in directions)
-        progress.spread = worst
+        progress.spread = _over_directions(directions)
 
     @property
     def takes_spectrum(self) -> bool:
@@ -95,11 +102,12 @@ class Watch:
         if not self._collapsed(row):
             return
         row["collapsed"] = 1.0
-        before = history[-2:-1]
-        if not any("collapsed" in each for each in before):
+        was_collapsed = len(history) > 1 and "collapsed" in history[-2]
+        if not was_collapsed:
             self.log(self._warning(row))
 
     def _collapsed(self, row: dict[str, float]) -> bool:
+        """Whether the spread of an epoch is that of embeddings that have collapsed."""
         if row.get("mean_cosine", 0.0) > COSINE:
             return True
         if self.course.recipe.reads_labels:

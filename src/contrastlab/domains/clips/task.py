@@ -111,11 +111,11 @@ class FineTuning:
         if artefact is None:
             return self._is_right(test)
         if not artefact.finished:
-            artefact.write({"correct": self._is_right(test)}, {})
-        tensors, _ = artefact.load()
+            artefact.write_tensors({"correct": self._is_right(test)}, {})
+        tensors, _ = artefact.read_tensors()
         if len(tensors.get("correct", ())) != len(test):
             raise CorruptFileError(f"{artefact.folder / DONE} is of other clips; delete {artefact.folder}")
-        artefact.finish()
+        artefact.remove_checkpoint(may_stay=True)
         return tensors["correct"].bool()
 
     def _is_right(self, test: Any) -> Tensor:

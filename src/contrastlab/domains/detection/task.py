@@ -179,8 +179,8 @@ def fit(
         artefact = _artefact(folder, model, data, kind, settings, seed)
         if artefact.finished:
             restore(model, artefact)
-            stored_losses = list(artefact.read()["losses"])
-            artefact.finish()
+            stored_losses = list(artefact.read_record()["losses"])
+            artefact.remove_checkpoint(may_stay=True)
             return stored_losses
 
     def steps(first: int) -> Iterator[float]:
@@ -231,8 +231,9 @@ def store(model: nn.Module, artefact: Artefact, record: dict[str, Any]) -> None:
         if is_alone:
             name = _torchvision_name(name)
         tensors[name] = tensor
-    artefact.write(tensors, {"kind": record["kind"], "classes": record["classes"]})
-    artefact.finish(record)
+    artefact.write_tensors(tensors, {"kind": record["kind"], "classes": record["classes"]})
+    artefact.write_record(record)
+    artefact.remove_checkpoint()
 
 
 def _torchvision_name(name: str) -> str:
@@ -241,7 +242,7 @@ def _torchvision_name(name: str) -> str:
 
 def restore(model: nn.Module, artefact: Artefact) -> None:
     """Fill a detector of the same layout from a stored one."""
-    tensors, _ = artefact.load()
+    tensors, _ = artefact.read_tensors()
     with torch.no_grad():
         for name, tensor in tensors_of(model).items():
             stored = tensors.get(name, tensors.get(_torchvision_name(name)))
