@@ -141,8 +141,8 @@ class OtherLabel(Negatives):
     latex = r"\mathcal N=\{k:\text{another label than }+\}"
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        reason = f"{self!r} reads the classes of the keys, which a batch has; given: keys={given.keys!r}"
-        yield Need(choices.LABELLED, reason)
+        reason = f"{self!r} reads the classes of the keys, which a batch has"
+        yield Need(choices.LABELLED, reason, f"given: keys={given.keys!r}")
 
     def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
         labels, own = candidates.labels, candidates.own

@@ -386,7 +386,7 @@ class InfoNCE(Objective):
     def needs(self, given: Choices) -> Iterator[Need]:
         if not self.positive_in_denominator:
             why = "InfoNCE with the positive left out of the denominator knows one key per image"
-            yield Need(choices.SINGLE_KEY, f"{why}; given: positives={given.positives!r}")
+            yield Need(choices.SINGLE_KEY, why, f"given: positives={given.positives!r}")
 
     @property
     def bounds_information(self) -> bool:
@@ -430,7 +430,7 @@ class BinaryNCE(Objective):
 
     def needs(self, given: Choices) -> Iterator[Need]:
         what = f"{self!r} decides about one positive key per image"
-        yield Need(choices.ONE_POSITIVE, f"{what}; given: positives={given.positives!r}")
+        yield Need(choices.ONE_POSITIVE, what, f"given: positives={given.positives!r}")
 
     @property
     def needs_whole_batch(self) -> bool:
@@ -524,8 +524,8 @@ class OfEmbeddings(Objective):
 
     def needs(self, given: Choices) -> Iterator[Need]:
         why = f"{self!r} reads embeddings of no set length, so keys must be Pairs()"
-        yield Need(choices.PROJECTIONS, f"{why}; given: {given.keys!r}")
-        yield Need(choices.ONE_POSITIVE, f"{self!r} has one positive; given: positives={given.positives!r}")
+        yield Need(choices.PROJECTIONS, why, f"given: {given.keys!r}")
+        yield Need(choices.ONE_POSITIVE, f"{self!r} has one positive", f"given: positives={given.positives!r}")
 
     def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         """``[B, 2, d]`` for :meth:`reduce`: the embeddings of both views."""
@@ -690,12 +690,9 @@ class Likelihood(Objective):
     offers = frozenset({choices.POSITIVE_ALONE})
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        yield Need(
-            choices.TARGETS,
-            f"{self!r} has no negatives, and keys that an encoder makes would collapse: take Pixels of targets; given:"
-            f" keys={given.keys!r}, views={given.views!r}",
-        )
-        yield Need(choices.ONE_POSITIVE, f"{self!r} knows one positive; given: positives={given.positives!r}")
+        why = f"{self!r} has no negatives, and keys that an encoder makes would collapse: take Pixels of targets"
+        yield Need(choices.TARGETS, why, f"given: keys={given.keys!r}, views={given.views!r}")
+        yield Need(choices.ONE_POSITIVE, f"{self!r} knows one positive", f"given: positives={given.positives!r}")
 
     def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         scores.require_one_positive("Likelihood")
@@ -924,7 +921,7 @@ def _check_labels(labels: Tensor, views: Tensor, objective: Objective) -> None:
     choices_with_labels.views = None
     for need in objective.needs(choices_with_labels):
         if need.offer not in choices_with_labels.positives.offers:
-            raise reject("labels", describe(labels), f"None here: {need.reason}")
+            raise reject("labels", describe(labels), f"None here: {need.message}")
 
 
 def _check_spared(spared: object, views: Tensor, objective: Objective) -> None:

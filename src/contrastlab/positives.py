@@ -86,8 +86,8 @@ class SameLabel(Positives):
     latex = r"\mathcal P=\{+\}\cup\{k:\text{same label as }+\}"
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        reason = f"{self!r} reads the classes of the keys, which a batch has; given: keys={given.keys!r}"
-        yield Need(choices.LABELLED, reason)
+        reason = f"{self!r} reads the classes of the keys, which a batch has"
+        yield Need(choices.LABELLED, reason, f"given: keys={given.keys!r}")
 
     def select(self, candidates: Pool, negatives: Chosen, draws: BatchRandom, step: int, total: int) -> Chosen | None:
         """All keys, those of other classes absent."""
@@ -115,11 +115,8 @@ class SameCluster(Clustered, Positives):
 
     def needs(self, given: Choices) -> Iterator[Need]:
         yield from super().needs(given)
-        yield Need(
-            choices.WHOLE_BALL,
-            "SameCluster picks positives from the background neighbours, so negatives must be a whole Ball(k=None);"
-            f" given is {given.negatives!r}",
-        )
+        why = "SameCluster picks positives from the background neighbours, so negatives must be a whole Ball(k=None)"
+        yield Need(choices.WHOLE_BALL, why, f"given: {given.negatives!r}")
 
     def select(self, candidates: Pool, negatives: Chosen, draws: BatchRandom, step: int, total: int) -> Chosen | None:
         if negatives.indices is None:
@@ -151,7 +148,7 @@ class _OfFurtherViews(Positives):
 
     def needs(self, given: Choices) -> Iterator[Need]:
         why = f"positives={self!r} are keys of a momentum encoder, so keys must be a Queue"
-        yield Need(choices.FURTHER_KEYS, f"{why}; given: {given.keys!r}")
+        yield Need(choices.FURTHER_KEYS, why, f"given: {given.keys!r}")
 
 
 @dataclass(frozen=True)
@@ -201,8 +198,8 @@ class Joint(_OfFurtherViews):
     def needs(self, given: Choices) -> Iterator[Need]:
         yield from super().needs(given)
         why = "Joint is the closed form of InfoNCE's expectation over Gaussian keys"
-        other = f"with objective={given.objective!r} take positives=Many({self.count})"
-        yield Need(choices.LOG_SUM_EXP, f"{why}; {other}")
+        advice = f"with objective={given.objective!r} take positives=Many({self.count})"
+        yield Need(choices.LOG_SUM_EXP, why, advice)
 
     def pair(self, own: Tensor, step: int, total: int) -> tuple[Tensor, Tensor | None]:
         """``[B, M′]`` logits → their mean ``[B]``, and ``λ/2`` times their variance, to be added in the denominator."""

@@ -175,7 +175,7 @@ class Recipe(Choices):
         for part in self._parts():
             for need in part.needs(self):
                 if need.offer not in offers:
-                    raise errors.NotApplicableError(f"{self.name}: {need.reason}")
+                    raise errors.NotApplicableError(f"{self.name}: {need.message}", reason=need.reason)
         self.objective.check(self.temperature)
 
     def _parts(self) -> tuple[Part, ...]:

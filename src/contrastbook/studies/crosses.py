@@ -167,17 +167,15 @@ def grid() -> pd.DataFrame:
             parts["views"] = replace(parts["views"], count=needed)
             recipe = Recipe("x", "x", **parts, temperature=0.5)
         except NotApplicableError as error:
-            reason = _general(str(error))
+            reason = _without_arguments(error.reason)
         rows.append((*choices, recipe, reason, tried.get(choices, [])))
     frame = pd.DataFrame(rows, columns=[*CHOICES, "recipe", "reason", "tried"])
     return frame.assign(exists=frame["reason"] == "", published=frame["tried"].map(bool))
 
 
-def _general(message: str) -> str:
-    """The reason without the name and the values of one combination."""
-    message = message.removeprefix("x: ")
-    message = re.sub(r"; (given( is)?:? .*|with objective=.*|keys=(?=\w+\().*)$", "", message)
-    return re.sub(r"\b(\w+)\([^()]*\)", r"\1", message)
+def _without_arguments(reason: str) -> str:
+    """A reason that names kinds of parts, ``Many`` in place of ``Many(count=5)``."""
+    return re.sub(r"\b(\w+)\([^()]*\)", r"\1", reason)
 
 
 def protocol(dataset: str, profile: str) -> Settings:

@@ -208,7 +208,7 @@ class Keys(Part):
             return
         number = {1: "one view", 2: "two views", 3: "three views"}.get(count, f"{count} views")
         reason = f"keys={self!r} with positives={given.positives!r} needs {number} of each image{self.views_reason}"
-        yield Need(view_count(count), f"{reason}; given: {given.views!r}")
+        yield Need(view_count(count), reason, f"given: {given.views!r}")
 
     def module(self, setup: Setup) -> nn.Module | None:
         """What these keys train besides the encoders; ``None`` for nothing. :meth:`embed` and the state get it."""

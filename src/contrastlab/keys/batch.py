@@ -188,7 +188,7 @@ class Pairs(Keys):
     def needs(self, given: Choices) -> Iterator[Need]:
         yield from super().needs(given)
         reason = f"{self!r} has embeddings of no set length, which only an objective that reads embeddings can compare"
-        yield Need(choices.READS_EMBEDDINGS, f"{reason}; given: {given.objective!r}")
+        yield Need(choices.READS_EMBEDDINGS, reason, f"given: {given.objective!r}")
 
     def embed(self, encoders: nn.ModuleList, module: nn.Module | None, views: tuple[Tensor, ...]) -> list[Tensor]:
         """What the heads give ``[B, d]``, before it has unit length."""
@@ -293,7 +293,7 @@ class Locations(Keys):
     def needs(self, given: Choices) -> Iterator[Need]:
         yield from super().needs(given)
         several = f"{self!r} gives several keys of each item, so positives must be Each()"
-        yield Need(choices.EACH_KEY, f"{several}; given: {given.positives!r}")
+        yield Need(choices.EACH_KEY, several, f"given: {given.positives!r}")
 
     def views_needed(self, streams: int, further: int) -> int:
         return 1
@@ -355,9 +355,9 @@ class Pixels(Keys):
         check_integer("width", self.width)
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        yield Need(choices.TARGETS, f"{self!r} predicts channels: views need targets; given: {given.views!r}")
+        yield Need(choices.TARGETS, f"{self!r} predicts channels: views need targets", f"given: {given.views!r}")
         alone = f"{self!r} has no negatives, so objective must be Likelihood()"
-        yield Need(choices.POSITIVE_ALONE, f"{alone}; given: {given.objective!r}")
+        yield Need(choices.POSITIVE_ALONE, alone, f"given: {given.objective!r}")
 
     def module(self, setup: Setup) -> nn.ModuleList:
         """A decoder for each target.

@@ -49,7 +49,15 @@ class Need:
     """Something that another choice must offer."""
 
     offer: str  # that some part of the recipe has among its offers
-    reason: str  # why the recipe cannot exist without it, with what was given; a sentence without its full stop
+    reason: str  # why the recipe cannot exist without it: a sentence without its full stop
+    given: str = ""  # what the recipe has in its place, in words
+
+    @property
+    def message(self) -> str:
+        """Reason, and what was given."""
+        if not self.given:
+            return self.reason
+        return f"{self.reason}; {self.given}"
 
 
 @dataclass(frozen=True)

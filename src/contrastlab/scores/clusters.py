@@ -78,7 +78,8 @@ class Clustered(Part):
         check_integer("runs", self.runs)
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        yield Need(ROW_PER_ITEM, f"clusters are those of a memory bank; keys={given.keys!r} holds no row per image")
+        why = "clusters are those of a memory bank"
+        yield Need(ROW_PER_ITEM, why, f"keys={given.keys!r} holds no row per image")
 
     @property
     def k_means(self) -> tuple[int, int]:

@@ -25,7 +25,14 @@ class UnknownNameError(ContrastLabError, KeyError):
 
 
 class NotApplicableError(ContrastLabError):
-    """A combination that cannot exist, such as a colour split of grey images."""
+    """A combination that cannot exist, such as a colour split of grey images.
+
+    ``reason`` says why, without names and values of the one combination; by default it is the message.
+    """
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 class MissingDataError(ContrastLabError, FileNotFoundError):

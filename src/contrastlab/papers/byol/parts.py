@@ -52,7 +52,7 @@ class Predicted(Keys):
     def needs(self, given: Choices) -> Iterator[Need]:
         yield from super().needs(given)
         alone = f"{self!r} has no negatives, so objective must be Follow()"
-        yield Need(choices.POSITIVE_ALONE, f"{alone}; given: {given.objective!r}")
+        yield Need(choices.POSITIVE_ALONE, alone, f"given: {given.objective!r}")
 
     def module(self, setup: Setup) -> nn.Module | None:
         """The predictor, ``[B, d]`` → ``[B, d]``, where there is one."""
@@ -140,8 +140,8 @@ class Follow(Objective):
 
     def needs(self, given: Choices) -> Iterator[Need]:
         why = f"{self!r} has no negatives, so a predictor must follow keys without gradient: take Predicted"
-        yield Need(PREDICTED, f"{why}; given: keys={given.keys!r}")
-        yield Need(choices.ONE_POSITIVE, f"{self!r} has one positive; given: positives={given.positives!r}")
+        yield Need(PREDICTED, why, f"given: keys={given.keys!r}")
+        yield Need(choices.ONE_POSITIVE, f"{self!r} has one positive", f"given: positives={given.positives!r}")
 
     def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         scores.require_one_positive("Follow")

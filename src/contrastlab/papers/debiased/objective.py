@@ -32,8 +32,8 @@ class Debiased(Objective):
         check(is_number(self.prior) and 0 <= self.prior < 1, "prior", self.prior, "a number from 0 to below 1")
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        reason = f"{self!r} corrects by one positive key; given: positives={given.positives!r}"
-        yield Need(choices.ONE_POSITIVE, reason)
+        reason = f"{self!r} corrects by one positive key"
+        yield Need(choices.ONE_POSITIVE, reason, f"given: positives={given.positives!r}")
 
     def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         scores.require_pairs("Debiased")

@@ -35,8 +35,8 @@ class DecoupledWeighted(Objective):
         check_positive(sigma=self.sigma)
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        reason = f"{self!r} weighs one positive key; given: positives={given.positives!r}"
-        yield Need(choices.ONE_POSITIVE, reason)
+        reason = f"{self!r} weighs one positive key"
+        yield Need(choices.ONE_POSITIVE, reason, f"given: positives={given.positives!r}")
 
     def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         """``[B, 4]`` for :meth:`reduce`: positive logit, its cosine, logsumexp over negatives, 1 if there are any."""

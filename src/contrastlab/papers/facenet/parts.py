@@ -27,8 +27,8 @@ class SemiHard(Negatives):
     latex = r"\mathcal N=\{k:s_k<s^+\}"
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        reason = f"{self!r} compares keys with one positive key; given: positives={given.positives!r}"
-        yield Need(choices.SINGLE_KEY, reason)
+        reason = f"{self!r} compares keys with one positive key"
+        yield Need(choices.SINGLE_KEY, reason, f"given: positives={given.positives!r}")
 
     def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
         """All keys, those at least as similar as the positive absent."""
@@ -54,7 +54,7 @@ class Triplet(Objective):
         check_positive(margin=self.margin)
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        yield Need(choices.ONE_POSITIVE, f"{self!r} has one positive key; given: positives={given.positives!r}")
+        yield Need(choices.ONE_POSITIVE, f"{self!r} has one positive key", f"given: positives={given.positives!r}")
 
     def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         scores.require_pairs("Triplet")

@@ -47,7 +47,7 @@ class RINCE(Objective):
             check(is_number(value) and _LEAST <= value <= 1, name, value, f"a number from {_LEAST:g} to 1")
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        yield Need(choices.ONE_POSITIVE, f"{self!r} has one positive key; given: positives={given.positives!r}")
+        yield Need(choices.ONE_POSITIVE, f"{self!r} has one positive key", f"given: positives={given.positives!r}")
 
     def check(self, temperature: float) -> None:
         """Reject a temperature at which equal embeddings have a loss that float32 does not hold."""

@@ -91,8 +91,8 @@ class Sigmoid(Objective):
         check(is_number(self.bias), "bias", self.bias, "a finite number")
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        reason = f"{self!r} decides about one positive key; given: positives={given.positives!r}"
-        yield Need(choices.ONE_POSITIVE, reason)
+        reason = f"{self!r} decides about one positive key"
+        yield Need(choices.ONE_POSITIVE, reason, f"given: positives={given.positives!r}")
 
     def module(self, setup: Setup) -> Scale:
         return Scale(self.bias)

@@ -74,8 +74,8 @@ class SogCLR(Objective):
         check(is_number(self.rate) and 0 < self.rate <= 1, "rate", self.rate, "a number above 0, at most 1")
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        reason = f"{self!r} knows one positive key of each item; given: positives={given.positives!r}"
-        yield Need(choices.ONE_POSITIVE, reason)
+        reason = f"{self!r} knows one positive key of each item"
+        yield Need(choices.ONE_POSITIVE, reason, f"given: positives={given.positives!r}")
 
     @property
     def needs_whole_batch(self) -> bool:

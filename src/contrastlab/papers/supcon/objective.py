@@ -31,8 +31,8 @@ class SupCon(Objective):
         check_choice("mean", self.mean, ("outside", "inside"))
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        reason = f"{self!r} has one key of the item and further positives; given: positives={given.positives!r}"
-        yield Need(choices.SINGLE_KEY, reason)
+        reason = f"{self!r} has one key of the item and further positives"
+        yield Need(choices.SINGLE_KEY, reason, f"given: positives={given.positives!r}")
 
     def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
         scores.require_one_positive("SupCon")
