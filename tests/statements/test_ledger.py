@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import tomllib
 from html import unescape
 from pathlib import Path
 
@@ -146,3 +147,11 @@ def test_mutants_that_survive_are_few_and_explained():
     tried, survived = (sum(module[key] for module in run["modules"]) for key in ("tried", "survived"))
     assert len(run["survivors"]) == survived <= 0.05 * tried
     assert all(survivor["because"] for survivor in run["survivors"])
+
+
+def test_every_mutant_that_is_explained_changes_a_line_of_today():
+    root = HERE.parents[1]
+    plan = tomllib.loads((root / "benchmarks" / "mutants.toml").read_text(encoding="utf-8"))
+    for each in plan["explained"]:
+        lines = (root / "src" / each["module"]).read_text(encoding="utf-8").splitlines()
+        assert each["before"] in [line.strip() for line in lines], each
