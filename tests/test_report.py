@@ -413,7 +413,7 @@ def test_shared_protocols_count_and_data_of_the_paper_say_more_than_more_rows() 
     mine = [r for r in results.find(RESULTS) if r.task == "transfer" and r.profile == "laptop"]
     few = [r for r in mine if r.dataset == "shapes" or r.method == "ring/ir"]
     best = report.best_first(report.evidence(entry("ring/table3"), few))
-    assert [(each.dataset, each.rows, each.printed) for each in best] == [("cifar10", 1, True), ("shapes", 7, False)]
+    assert [(each.dataset, each.rows, each.in_paper) for each in best] == [("cifar10", 1, True), ("shapes", 7, False)]
 
 
 def test_columns_of_a_table_are_one_table_and_a_smoke_run_marks_no_row() -> None:

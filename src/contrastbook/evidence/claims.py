@@ -386,14 +386,7 @@ def _is_above(row: Scores, untrained: Scores) -> bool:
     gain = row.estimate.mean - untrained.estimate.mean
     if not untrained.metric.higher_is_better:
         gain = -gain
-    return gain > math.hypot(_half_width(row), _half_width(untrained))
-
-
-def _half_width(row: Scores) -> float:
-    """95 % half-width over seeds; of one seed, that of the test items."""
-    if row.estimate.half_width is not None:
-        return row.estimate.half_width
-    return row.sampling or 0.0
+    return gain > math.hypot(row.estimate.error or 0.0, untrained.estimate.error or 0.0)
 
 
 def column_of(line: Line) -> str:

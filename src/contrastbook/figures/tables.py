@@ -23,7 +23,7 @@ from contrastbook.studies.joint_keys import Averages, ViewStatistics
 from contrastlab.papers import TablePlan
 from contrastlab.scores.divergences import Divergence
 from contrastlab.support import escape
-from contrastlab.tables.report import Estimate, Report
+from contrastlab.tables.report import Report
 from contrastlab.tables.results import Result
 
 
@@ -102,7 +102,7 @@ def ablations(table: Report, said_good: Mapping[str, tuple[Mapping[str, float], 
         panel.axvspan(*good, color="0.9", label="good, says the paper")
         methods = [method for method in values if method in measured]
         means = [measured[method].mean for method in methods]
-        bars = [_half_width(measured[method]) for method in methods]
+        bars = [measured[method].error or 0.0 for method in methods]
         panel.errorbar([values[method] for method in methods], means, yerr=bars, fmt="o-", color=BLUE, label="JCL")
         for method, colour, style in (("jcl/moco_v2", ORANGE, "--"), ("ours/random", "0.4", ":")):
             if method in measured:
@@ -113,13 +113,6 @@ def ablations(table: Report, said_good: Mapping[str, tuple[Mapping[str, float], 
     axes[0].set_ylabel(f"{table.metric.label} (%)\n{where}")
     axes[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
-
-
-def _half_width(estimate: Estimate) -> float:
-    """Of the interval over seeds, or of one seed's sampling error; 0 where neither is known."""
-    if estimate.half_width is not None:
-        return estimate.half_width
-    return estimate.sampling or 0.0
 
 
 def closeness(numbers: Mapping[str, Mapping[Any, ViewStatistics]], title: str) -> Figure:

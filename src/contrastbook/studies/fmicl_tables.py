@@ -182,11 +182,15 @@ def accuracy(table: Report) -> pd.DataFrame:
     """A line for each row of a report of Table 8, sorted by α; ``half width`` is of seeds, or of one's test images."""
     rows = []
     for row in table.rows:
-        if row.kind == "method":
-            recipe, e = get(row.method), row.measured
-            half = None if e is None else e.sampling if e.half_width is None else e.half_width
-            weight = cast("FMICL", recipe.objective).weight
-            rows.append((recipe.label[:2], weight, row.published, e and e.mean, half))
+        if row.kind != "method":
+            continue
+        recipe = get(row.method)
+        weight = cast("FMICL", recipe.objective).weight
+        mean = error = None
+        if row.measured is not None:
+            mean = row.measured.mean
+            error = row.measured.error
+        rows.append((recipe.label[:2], weight, row.published, mean, error))
     columns = ["divergence", "alpha", "published", "measured", "half width"]
     frame = pd.DataFrame(rows, columns=columns)
     return frame.astype(dict.fromkeys(columns[1:], "float64")).sort_values("alpha", ignore_index=True)

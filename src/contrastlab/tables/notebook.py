@@ -60,21 +60,21 @@ class ShownClaims:
             if len(self.plans) > 1:
                 parts.append(f"<h4>{escape.html(plan.heading)}</h4>")
             parts.append(f"<p>{escape.html(plan.claim)}</p>")
-            parts.append(printed(plan, "to_html", border=0))
+            parts.append(published_as(plan, "to_html", border=0))
         return "".join(parts)
 
     def __repr__(self) -> str:
         parts = []
         for plan in self.plans:
-            text = f"{plan.claim}\n\n{printed(plan, 'to_string')}".rstrip("\n")
+            text = f"{plan.claim}\n\n{published_as(plan, 'to_string')}".rstrip("\n")
             if len(self.plans) > 1:
                 text = f"{plan.heading}\n{text}"
             parts.append(text)
         return "\n\n".join(parts)
 
 
-def printed(plan: TablePlan, form: str, **options: Any) -> str:
-    """The printed numbers of a table as the paper lays them out, in a form of pandas; empty where there are none."""
+def published_as(plan: TablePlan, form: str, **options: Any) -> str:
+    """The published numbers of a table as the paper lays them out, in a form of pandas; empty where there are none."""
     if plan.table not in tables(plan.paper):
         return ""
     numbers = published(plan.paper, plan.table)

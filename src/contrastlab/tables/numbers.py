@@ -60,6 +60,13 @@ class Estimate:
         return f"{number} ({low} to {high})"
 
     @property
+    def error(self) -> float | None:
+        """95 % half-width over seeds; of one seed that of the test items; ``None`` where neither is known."""
+        if self.half_width is not None:
+            return self.half_width
+        return self.sampling
+
+    @property
     def bar(self) -> float | None:
         """How far a bar in a picture reaches to either side of the mean; ``None`` where nothing is known of the error.
 

@@ -57,7 +57,7 @@ class Column(FrozenModel):
     published: str = Field("", description="the printed column; empty where a cell names its own, or none is printed")
     suffix: str = Field("", description="what the print adds to the name of a row, where one row here is several there")
     settings: Changes = Field(default_factory=dict, description="win over all others in this column's cells")
-    printed: bool = Field(True, description="whether the paper has such a column, where cells name their own")
+    in_paper: bool = Field(True, description="whether the paper has such a column, where cells name their own")
     stands_for: str = Field("", description="a printed column whose claims other data here may speak of, too")
 
     @property
@@ -116,7 +116,7 @@ class TablePlan(Table):
             tasks.metric(column.metric)
             if column.stands_for:
                 check_known("column, for stands_for", column.stands_for, self.columns)
-        self._check_printed_names()
+        self._check_published_names()
         methods = [*self.pairs, *self.pairs.values()]
         for scope in (self.protocol, *self.profile.values()):
             methods += scope.methods
@@ -128,7 +128,7 @@ class TablePlan(Table):
             check_known("method of signs, which has a pair", name, self.pairs)
         return self
 
-    def _check_printed_names(self) -> None:
+    def _check_published_names(self) -> None:
         """Refuse a row or a column that is not among the transcribed ones."""
         cells = cells_of(self.paper, self.table)
         rows = list(self.rows.values())
@@ -139,8 +139,8 @@ class TablePlan(Table):
         if self.transposed:
             rows, headings = headings, rows
         suffixes = {column.suffix for column in self.columns.values()} or {""}
-        _check_printed("row", rows, {row for row, _ in cells}, suffixes)
-        _check_printed("column", headings, {column for _, column in cells}, {""})
+        _check_published("row", rows, {row for row, _ in cells}, suffixes)
+        _check_published("column", headings, {column for _, column in cells}, {""})
 
     @property
     def heading(self) -> str:
@@ -276,11 +276,11 @@ class TablePlan(Table):
     def label(self, method: str) -> str:
         """The row's name as printed, else as its recipe has it; its full name where another row is labelled so."""
         full_name = self.resolve(method)
-        printed = self.rows.get(full_name, REFERENCES.get(full_name, ""))
-        if printed and " / " not in printed:
-            return printed
+        published_row = self.rows.get(full_name, REFERENCES.get(full_name, ""))
+        if published_row and " / " not in published_row:
+            return published_row
         label = recipes.facts(full_name).label
-        if not printed and label in self.rows.values():
+        if not published_row and label in self.rows.values():
             return full_name
         return label
 
@@ -340,18 +340,18 @@ class TablePlan(Table):
 
     def published_value(self, column: str, method: str) -> float | None:
         """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""
-        return self._cell_of(column, method).get("value")
+        return self._published_cell(column, method).get("value")
 
     def published_sd(self, column: str, method: str) -> float | None:
         """The standard deviation printed beside it; ``None`` where there is none."""
-        sd: float = self._cell_of(column, method).get("std", math.nan)
+        sd: float = self._published_cell(column, method).get("std", math.nan)
         if math.isnan(sd):
             return None
         return sd
 
     def published_note(self, column: str, method: str) -> str:
         """What was noted beside the printed number when it was transcribed."""
-        return self._cell_of(column, method).get("note", "")
+        return self._published_cell(column, method).get("note", "")
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:
@@ -367,9 +367,9 @@ class TablePlan(Table):
         base = self.pairs[method] if base is None else self.resolve(base)
         if base == self.pairs.get(method):
             for name in ("base", self.rows.get(base, "")):
-                printed = self._cell(column, f"{self.rows.get(method, '')} minus {name} (printed)")
-                if printed:
-                    return printed["value"], "printed"
+                difference = self._published(column, f"{self.rows.get(method, '')} minus {name} (printed)")
+                if difference:
+                    return difference["value"], "printed"
         apart = self.rows_apart(column, method, base)
         if apart is None:
             return None, ""
@@ -389,18 +389,18 @@ class TablePlan(Table):
             return None
         return {"+": 1, "-": -1, "0": 0}.get(self.signs.get(method, ""))
 
-    def _cell_of(self, column: str, method: str) -> Mapping[str, Any]:
-        """What is transcribed of a row in a column; empty where the paper prints nothing."""
-        return self._cell(column, self.rows.get(self.resolve(method), ""))
+    def _published_cell(self, column: str, method: str) -> Mapping[str, Any]:
+        """What is transcribed of a method's row in a column; empty where the paper prints nothing."""
+        return self._published(column, self.rows.get(self.resolve(method), ""))
 
-    def _cell(self, name: str, printed_row: str) -> Mapping[str, Any]:
-        """What is transcribed of a row as printed in the column ``name``; empty where the paper prints nothing."""
-        if not printed_row or name not in self.columns:
+    def _published(self, name: str, published_row: str) -> Mapping[str, Any]:
+        """What is transcribed of a row of the paper in the column ``name``; empty where the paper prints nothing."""
+        if not published_row or name not in self.columns:
             return {}
         column = self.columns[name]
-        if not column.printed:
+        if not column.in_paper:
             return {}
-        row = printed_row + column.suffix
+        row = published_row + column.suffix
         heading = column.published
         if not heading:
             row, _, heading = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
@@ -419,12 +419,12 @@ def _check_raw(raw: Mapping[str, Any]) -> None:
         raise ValueError(f"settings={settings!r}: expected a table of the paper's settings")
 
 
-def _check_printed(kind: str, names: Iterable[str], printed: set[str], suffixes: set[str]) -> None:
-    """Refuse a name that is not printed, with any of the suffixes behind it; an empty name stands for nothing."""
+def _check_published(kind: str, names: Iterable[str], published: set[str], suffixes: set[str]) -> None:
+    """Refuse a name that is not published, with any of the suffixes behind it; an empty name stands for nothing."""
     for name in names:
-        is_printed = any(name + suffix in printed for suffix in suffixes)
-        if name and not is_printed:
-            raise ValueError(str(errors.unknown(f"published {kind}", name, printed)))
+        is_published = any(name + suffix in published for suffix in suffixes)
+        if name and not is_published:
+            raise ValueError(str(errors.unknown(f"published {kind}", name, published)))
 
 
 def _names(names: str | Iterable[str]) -> list[str]:

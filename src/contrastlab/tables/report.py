@@ -49,7 +49,9 @@ def table(
     plan.settings(dataset, RANDOM, profile)  # checks both names
     selected = plan.select(dataset, "all" if column is None else [column])
     name, of_report = next(iter(selected.items()))
-    printed = "" if of_report.stands_for else name  # a paper's numbers are of its own data
+    paper_column = name
+    if of_report.stands_for:
+        paper_column = ""  # a paper's numbers are of its own data
     stored: list[Result] = []
     missing: dict[str, str] = {}
     for each in results:
@@ -57,10 +59,16 @@ def table(
             missing[plan.resolve(each.method)] = each.reason
         else:
             stored.append(each)
-    rows, cells = make(plan, printed, of_report, stored, profile, missing)
+    rows, cells = make(plan, paper_column, of_report, stored, profile, missing)
     data_notes = {cell.data_note for cell in cells if cell.data_note}
     return Report(
-        plan, name, of_report, profile, tuple(rows), "; ".join(sorted(data_notes)), shared_note(plan, printed)
+        plan,
+        name,
+        of_report,
+        profile,
+        tuple(rows),
+        data_note="; ".join(sorted(data_notes)),
+        published_note=shared_note(plan, paper_column),
     )
 
 

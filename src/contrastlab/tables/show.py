@@ -132,7 +132,7 @@ class Report:
     profile: str
     rows: tuple[Row, ...]
     data_note: str = ""
-    printed_note: str = ""  # what is noted of every printed number alike
+    published_note: str = ""  # what is noted of every published number alike
 
     @property
     def dataset(self) -> str:
@@ -179,8 +179,8 @@ class Report:
         sentences = [", ".join(parts) + "."]
         if self.data_note:
             sentences.append(f"Data: {escape.line(self.data_note)}.")
-        if self.printed_note:
-            sentences.append(f"Published numbers: {self.printed_note}.")
+        if self.published_note:
+            sentences.append(f"Published numbers: {self.published_note}.")
         return " ".join(sentences)
 
     @property

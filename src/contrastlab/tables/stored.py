@@ -28,7 +28,7 @@ class Evidence:
     rows: int  # with a number
     of: int  # published rows
     seeds: int  # the most of a row
-    printed: bool = False  # whether the paper prints numbers for these data
+    in_paper: bool = False  # whether the paper has numbers for these data
 
     def __str__(self) -> str:
         return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} {plural('seed', self.seeds)}"
@@ -51,11 +51,11 @@ def evidence(table: Table, stored: Iterable[Result]) -> tuple[Evidence, ...]:
         if result.table == plan.name or result.setup_hash in setups(result.dataset, result.method, result.profile):
             rows = groups.setdefault((result.dataset, result.profile), {})
             rows.setdefault(result.method, set()).add(result.seed)
-    printed = _printed_datasets(plan)
+    datasets = _published_datasets(plan)
     records = []
     for (dataset, profile), rows in sorted(groups.items()):
         most_seeds = max(len(seeds) for seeds in rows.values())
-        records.append(Evidence(dataset, profile, len(rows), len(plan.rows), most_seeds, dataset in printed))
+        records.append(Evidence(dataset, profile, len(rows), len(plan.rows), most_seeds, dataset in datasets))
     return tuple(records)
 
 
@@ -68,7 +68,7 @@ def _setups(plan: TablePlan, dataset: str, method: str, profile: str) -> set[str
         return set()
 
 
-def _printed_datasets(plan: TablePlan) -> set[str]:
+def _published_datasets(plan: TablePlan) -> set[str]:
     """Pre-training data that the paper prints numbers for."""
     datasets = set()
     for name, column in plan.columns.items():
@@ -82,7 +82,7 @@ def best_first(stored: Iterable[Evidence]) -> list[Evidence]:
     evidence = [each for each in stored if each.profile in PROFILES]
 
     def weight(each: Evidence) -> tuple[int, bool, int, int]:
-        return PROFILES.index(each.profile), each.printed, each.rows, each.seeds
+        return PROFILES.index(each.profile), each.in_paper, each.rows, each.seeds
 
     return sorted(evidence, key=weight, reverse=True)
 
