@@ -85,8 +85,8 @@ def test_a_bank_of_many_keys_is_never_scored_at_once(monkeypatch: pytest.MonkeyP
     sizes, original = [], ranks.ring_indices
     monkeypatch.setattr(ranks, "KEPT_BYTES", 4 * 8 * 6000)
     monkeypatch.setattr(ranks, "ring_indices", lambda scores, *at: sizes.append(len(scores)) or original(scores, *at))
-    found = Stored(queries, keys, dense=False).region(60, 600, "ranked")
-    assert torch.equal(found.indices, original(queries @ keys.T, 60, 600))
+    found = Stored(queries, keys, dense=False).region(60, 3000, "ranked")  # a smaller one is found in one pass
+    assert torch.equal(found.indices, original(queries @ keys.T, 60, 3000))
     assert max(sizes) <= 4
     assert sum(sizes) == 12
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab.scores import ranks
+from contrastlab.scores import one_pass, ranks
 from contrastlab.scores.logits import ABSENT, check_scores
 from contrastlab.support import host
 from contrastlab.support.errors import NotApplicableError, check, reject
@@ -30,6 +30,8 @@ DENSE_BYTES = 2**28
 
 FEW = 8
 """Scoring one gathered key costs about as much as so many keys of a full product."""
+
+_NO_VMAP = "torch.vmap over Stored keys: expected Candidates, whose scores are plain tensors"
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,8 @@ class Stored(Pool):
     """As :class:`Candidates`, for keys without gradient: a bank or a queue.
 
     The gradient of chosen logits is one weighted sum of their keys, not a product with all of them. ``dense`` says
-    whether all ``[B, N]`` scores may be held; if not, a region is selected for a few queries at a time.
+    whether all ``[B, N]`` scores may be held. If not, a CPU finds a region of few of the keys in one pass over all, and
+    any other region is selected for a few queries at a time.
     """
 
     queries: Tensor  # [B, d], divided by the temperature; gradients flow to them
@@ -234,9 +237,31 @@ class Stored(Pool):
             values.append(part.logits.gather(1, indices_of_part))
         return Chosen(torch.cat(indices), values=torch.cat(values))
 
+    def _region_in_one_pass(self, first: int, last: int, own: Own, picks: Tensor | None) -> Chosen | None:
+        """As :meth:`region`, for a few queries at a time that see all keys; None if that finds no region."""
+        excluded = self.excluded(own)
+        # bytes of a query: index and score of what is kept, a few more than the region and all that is closer
+        step = max(1, ranks.KEPT_BYTES // (16 * last))
+        indices = []
+        values = []
+        for start in range(0, len(self.queries), step):
+            rows = slice(start, start + step)
+            found = _InOnePass.apply(
+                self.queries[rows], self.keys, _rows(excluded, rows), first, last, _rows(picks, rows)
+            )
+            if found is None:
+                return None
+            indices.append(found[0])
+            values.append(found[1])
+        return Chosen(torch.cat(indices), values=torch.cat(values))
+
     def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
         if self.dense:
             return super().region(first, last, own, picks)
+        if host.holds(self.device) and 4 * last <= self.shape[1]:
+            chosen = self._region_in_one_pass(first, last, own, picks)
+            if chosen is not None:
+                return chosen
         return self._region_in_parts(first, last, own, picks)
 
     def read(self, chosen: Chosen) -> Tensor:
@@ -272,7 +297,7 @@ class _Selection(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[None, ...]:
-        return (None,) * 4
+        return (None,) * len(ctx.needs_input_grad)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> None:
@@ -296,7 +321,7 @@ class _Region(_Selection):
 
     @staticmethod
     def forward(logits: Tensor, excluded: Tensor | None, first: int, last: int) -> Tensor:
-        finite = _check_ends(logits, excluded)
+        finite = ranks.check_ends(logits, excluded)
         with _excluded_at_minus_inf(logits, excluded) as ranking:
             if finite:
                 return ranks.ring_indices(ranking, first, last)
@@ -312,7 +337,7 @@ class _Outside(_Selection):
 
     @staticmethod
     def forward(logits: Tensor, excluded: Tensor | None, first: int, last: int) -> Tensor | None:
-        if not _check_ends(logits, excluded):
+        if not ranks.check_ends(logits, excluded):
             return None
         with _excluded_at_minus_inf(logits, excluded) as ranking:
             return torch.from_numpy(~ranks.inside(ranking, first, last))
@@ -322,15 +347,32 @@ class _Outside(_Selection):
         return _Outside.over(*arguments)
 
 
-def _check_ends(logits: Tensor, excluded: Tensor | None) -> bool:
-    # Whether no score is NaN or +inf, as far as a host knows that need not wait; -inf is refused where keys are
-    # excluded: none would rank below it.
-    if not host.holds(logits.device) or not logits.numel():
-        return True
-    lowest, highest = (float(end) for end in logits.detach().aminmax())
-    if excluded is not None and lowest == -math.inf:
-        raise reject("logits", -math.inf, f"finite scores, {ABSENT:g} for an absent one: no key would rank below it")
-    return not math.isnan(highest) and highest < math.inf
+class _InOnePass(_Selection):
+    # [B, K] indices and scores of a region, on a CPU; None if one pass does not find it
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        outputs = () if output is None else output
+        ctx.mark_non_differentiable(*outputs)
+        ctx.count = len(outputs)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        if ctx.count == 0:
+            return None
+        return (None,) * ctx.count
+
+    @staticmethod
+    def forward(
+        queries: Tensor, keys: Tensor, excluded: Tensor | None, first: int, last: int, picks: Tensor | None
+    ) -> tuple[Tensor, Tensor] | None:
+        # a loop of one's own may call from inside autocast
+        with without_autocast(queries.device):
+            return one_pass.region(queries.detach(), keys, excluded, first, last, picks)
+
+    @staticmethod
+    def vmap(*arguments: Any) -> Any:
+        raise NotApplicableError(_NO_VMAP)
 
 
 @contextmanager
@@ -430,7 +472,7 @@ class _Dots(torch.autograd.Function):
 
     @staticmethod
     def vmap(*arguments: Any) -> Any:
-        raise NotApplicableError("torch.vmap over Stored keys: expected Candidates, whose scores are plain tensors")
+        raise NotApplicableError(_NO_VMAP)
 
 
 def _dots(queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:

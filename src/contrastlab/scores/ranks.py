@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contrastlab.scores.logits import ABSENT
 from contrastlab.support import host
-from contrastlab.support.errors import check
+from contrastlab.support.errors import check, reject
 
 Array = np.ndarray[Any, Any]
 
@@ -53,11 +54,22 @@ def not_finite(ranking: Tensor, first: int, last: int) -> Tensor:
     return torch.where(is_bad.any(1, keepdim=True), first_bad, indices)
 
 
+def check_ends(logits: Tensor, excluded: Tensor | None) -> bool:
+    """Whether no score is NaN or +inf, as far as a host knows that need not wait.
+
+    -inf is refused where keys are excluded: none would rank below it.
+    """
+    if not host.holds(logits.device) or not logits.numel():
+        return True
+    lowest, highest = (float(end) for end in logits.detach().aminmax())
+    if excluded is not None and lowest == -math.inf:
+        raise reject("logits", -math.inf, f"finite scores, {ABSENT:g} for an absent one: no key would rank below it")
+    return not math.isnan(highest) and highest < math.inf
+
+
 def inside(ranking: Tensor, first: int, last: int) -> Array:
     """Bool ``[B, N]``: which scores of each row have ranks ``first`` to ``last − 1``. On a CPU."""
-    if ranking.dtype == torch.bfloat16:  # which numpy does not have
-        ranking = ranking.float()
-    scores: Array = ranking.numpy()
+    scores = as_array(ranking)
     keys = scores.shape[1]
     members: Array = np.ones(scores.shape, bool)
     top = scores
@@ -70,6 +82,14 @@ def inside(ranking: Tensor, first: int, last: int) -> Array:
         inner_edge = np.partition(top, last - first, axis=1)[:, last - first]
         members &= ~_at_least(scores, inner_edge, first)
     return members
+
+
+def as_array(scores: Tensor) -> Array:
+    """Scores on a CPU for numpy, which has no bfloat16: these become float32."""
+    if scores.dtype == torch.bfloat16:
+        scores = scores.float()
+    array: Array = scores.numpy()
+    return array
 
 
 def _at_least(scores: Array, edge: Array, count: int) -> Array:
