@@ -114,7 +114,7 @@ def network(kind: str, p: int, q: int) -> nn.Module:
         last = more.h[-1]  # type: ignore[index, union-attr]
     else:
         top = critics.mlp([64, 32, 1])
-        more, last = critics.Joint(nn.Linear(p, 64), nn.Linear(q, 64), top), top[-1]
+        more, last = critics.Concatenated(nn.Linear(p, 64), nn.Linear(q, 64), top), top[-1]
     nn.init.zeros_(last.weight)  # type: ignore[arg-type]
     nn.init.zeros_(last.bias)  # type: ignore[arg-type]
     return more

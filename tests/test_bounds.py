@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from contrastlab.information import bounds, exact
-from contrastlab.information.critics import Joint, Separable, evaluate, fit, mlp, normal_scores
+from contrastlab.information.critics import Concatenated, Separable, evaluate, fit, mlp, normal_scores
 from contrastlab.information.toys import JointGaussian
 from contrastlab.negatives import Ball, Every, Ring, Uniform
 from contrastlab.scores import divergences
@@ -130,7 +130,7 @@ def test_critics_score_every_pair(kind):
     torch.manual_seed(0)
     g, h = (mlp([2, 16, 8]) for _ in range(2))
     sphere = Separable(g, h, temperature=0.1, normalise=True)
-    joint = Joint(torch.nn.Linear(2, 16), torch.nn.Linear(2, 16, bias=False), mlp([16, 8, 1]))
+    joint = Concatenated(torch.nn.Linear(2, 16), torch.nn.Linear(2, 16, bias=False), mlp([16, 8, 1]))
     others = {"shared": Separable(g), "sphere": sphere, "joint": joint}
     critic = others.get(kind, Separable(g, h, temperature=0.5))
     x, y = torch.randn(5, 2), torch.randn(7, 2)

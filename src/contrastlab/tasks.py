@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from contrastlab.domains.text.task import spearman
     from contrastlab.pictures.definitions import Layers, Linear, Neighbours, Transfer
     from contrastlab.pictures.linear import correct, linear_lbfgs, linear_sgd
-    from contrastlab.pictures.representations import bootstrap, encode, frozen, knn, nearest_neighbour, represent
+    from contrastlab.pictures.representations import bootstrap, encode, knn, nearest_neighbour, represent
     from contrastlab.pictures.task import Evaluation, Measured, Metric, Task
+    from contrastlab.support.tensors import frozen
     from contrastlab.tables.foreign import Scored, score
 
 __all__ = [
@@ -66,9 +67,10 @@ _HOMES = {
     **dict.fromkeys(("Measured", "Metric", "Evaluation", "Task"), "contrastlab.pictures.task"),
     **dict.fromkeys(("correct", "linear_lbfgs", "linear_sgd"), "contrastlab.pictures.linear"),
     **dict.fromkeys(
-        ("bootstrap", "encode", "frozen", "knn", "nearest_neighbour", "represent"),
+        ("bootstrap", "encode", "knn", "nearest_neighbour", "represent"),
         "contrastlab.pictures.representations",
     ),
+    "frozen": "contrastlab.support.tensors",
     **dict.fromkeys(("confusion", "mean_iou", "pixel_accuracy"), "contrastlab.domains.scenes.task"),
     "spearman": "contrastlab.domains.text.task",
     **dict.fromkeys(("Scored", "score"), "contrastlab.tables.foreign"),

@@ -15,7 +15,7 @@ from contrastbook.checks import require_positive
 from contrastbook.evidence import inference
 from contrastbook.figures.base import COLOURS, chart, line, subplots
 from contrastbook.studies import later, shared_bits, sigmoid
-from contrastbook.studies.shared_bits import Look
+from contrastbook.studies.shared_bits import Snapshot
 from contrastlab.tables.numbers import signed
 
 LOOKS = ((0, "positive", "circle"), (4, "other", "diamond"), (8, "negative", "square"))
@@ -41,7 +41,7 @@ def digits_and_scrambled(pixels: Tensor, scrambled: Tensor) -> Figure:
     return figure
 
 
-def bound_and_accuracy(step: int, runs: Mapping[int, Sequence[Sequence[Look]]]) -> go.Figure:
+def bound_and_accuracy(step: int, runs: Mapping[int, Sequence[Sequence[Snapshot]]]) -> go.Figure:
     """Where the encoders of ``runs``, by number of shared bits, stand after ``step`` steps: a dot for each seed.
 
     A line is the way of the first seed so far. To the right the bound is larger, to the top the encoder is better.

@@ -25,7 +25,7 @@ SHIFT = 2
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """An encoder after ``step`` steps.
 
     ``bound`` is InfoNCE in nats on held-out pairs, ``accuracy`` that of a linear classifier of the features, in percent
@@ -85,7 +85,7 @@ def _view(pixels: Tensor, draws: torch.Generator) -> Tensor:
     return noisy * is_seen
 
 
-def train(bits: int, seed: int, looks: tuple[int, ...]) -> list[Look]:
+def train(bits: int, seed: int, looks: tuple[int, ...]) -> list[Snapshot]:
     """Train an encoder by InfoNCE on digits with shared bits, and look at it after each of so many steps."""
     pixels, labels, held_out, held_out_labels = digits()
     draws = torch.Generator().manual_seed(seed)
@@ -96,7 +96,7 @@ def train(bits: int, seed: int, looks: tuple[int, ...]) -> list[Look]:
     for step in range(max(looks) + 1):
         if step in looks:
             accuracy = _accuracy(encoder, bits, pixels, labels, held_out, held_out_labels)
-            measured.append(Look(step, _bound(encoder, bits, held_out), accuracy))
+            measured.append(Snapshot(step, _bound(encoder, bits, held_out), accuracy))
         batch = torch.randint(len(pixels), (BATCH,), generator=draws)
         first, second = two_views(pixels[batch], bits, draws)
         loss = objectives.from_views(encoder(first), encoder(second), temperature=TEMPERATURE)

@@ -22,7 +22,7 @@ PAIRS = 2**13
 
 
 @dataclass(frozen=True)
-class Reading:
+class CriticFit:
     """Nats on held-out pairs, of a critic that was fitted with ``candidates`` a query.
 
     ``infonce`` is the InfoNCE bound. ``log_ratio`` is the mean over true pairs of the critic read as a log ratio, which
@@ -57,7 +57,7 @@ class _Batches:
         return a * self.products - b * self.squares + c
 
 
-def fit(loss: Loss, candidates: int, *, nats: float = 4.0, dimension: int = 4, seed: int = 0) -> Reading:
+def fit(loss: Loss, candidates: int, *, nats: float = 4.0, dimension: int = 4, seed: int = 0) -> CriticFit:
     """Fit the critic by one of the losses on 8,192 pairs in groups of ``candidates``, and read it on as many others."""
     x, y = JointGaussian.with_information(nats, dimension).sample(2 * PAIRS, torch.Generator().manual_seed(seed))
     train = _Batches.of(x[:PAIRS].double(), y[:PAIRS].double(), candidates)
@@ -79,7 +79,7 @@ def fit(loss: Loss, candidates: int, *, nats: float = 4.0, dimension: int = 4, s
         infonce = math.log(candidates) - float(_infonce(scores))
         log_ratio = float(positives.mean()) + math.log(candidates - 1)
     a, b, c = weights.tolist()
-    return Reading(loss, candidates, infonce, log_ratio, a, b, c)
+    return CriticFit(loss, candidates, infonce, log_ratio, a, b, c)
 
 
 def _infonce(scores: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ def _sigmoid(scores: Tensor) -> Tensor:
     return F.softplus(-signs * scores).sum(2).mean()
 
 
-def nwj(reading: Reading, *, nats: float = 4.0, dimension: int = 4, seed: int = 1) -> float:
+def nwj(reading: CriticFit, *, nats: float = 4.0, dimension: int = 4, seed: int = 1) -> float:
     """The NWJ bound in nats that the same critic gives on new pairs: from below, whatever the critic."""
     x, y = JointGaussian.with_information(nats, dimension).sample(2 * PAIRS, torch.Generator().manual_seed(seed))
     batches = _Batches.of(x[:PAIRS].double(), y[:PAIRS].double(), 128)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,7 +23,7 @@ from contrastlab.support.errors import (
     is_number,
     reject,
 )
-from contrastlab.support.tensors import check_rows, describe
+from contrastlab.support.tensors import check_rows, describe, frozen
 
 
 def mlp(sizes: Sequence[int]) -> nn.Sequential:
@@ -71,7 +70,7 @@ class Separable(nn.Module):
         return u @ v.T / self.temperature
 
 
-class Joint(nn.Module):
+class Concatenated(nn.Module):
     """``f(x, y) = top(relu(g(x) + h(y)))``: with linear g and h, the network of x and y side by side.
 
     g: ``[B, p]`` → ``[B, d]``, h: ``[M, q]`` → ``[M, d]``, top: ``[B, M, d]`` → ``[B, M, 1]``. Only ``top`` is computed
@@ -218,28 +217,15 @@ def _precision(critic: nn.Module) -> torch.dtype:
     return torch.get_default_dtype()
 
 
-@torch.no_grad()
 def evaluate(critic: nn.Module, bound: Bound, x: Tensor, y: Tensor, batch: int) -> float:
     """Mean bound over all whole batches, nats, with the critic in evaluation mode; InfoNCE depends on their size."""
     x, y = _as_pairs(critic, x, y)
     check_integer("batch", batch)
     check(batch <= len(x), "batch", batch, f"at most the {len(x)} pairs")
-    with _evaluation_mode(critic):
+    with frozen(critic):
         every_row = torch.arange(len(x))
         values = [bound(critic(x[rows], y[rows])) for rows in _whole_batches(every_row, batch)]
     return float(torch.stack(values).mean())
-
-
-@contextmanager
-def _evaluation_mode(critic: nn.Module) -> Iterator[None]:
-    """Put every module in evaluation mode, and afterwards back in the mode it had."""
-    modes = {module: module.training for module in critic.modules()}
-    critic.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _whole_batches(order: Tensor, batch: int) -> list[Tensor]:

@@ -9,6 +9,7 @@ one process with the same global batch holds.
 from contrastlab.keys.base import (
     Batch,
     Chunked,
+    Contrasts,
     Direction,
     Embed,
     Keys,
@@ -29,6 +30,7 @@ __all__ = [
     "BankState",
     "Batch",
     "Chunked",
+    "Contrasts",
     "Direction",
     "Embed",
     "InBatch",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -130,6 +130,14 @@ class Direction:
         return replace(self, query=self.query[rows], positive=self.positive[rows], own=own, banned=banned)
 
 
+class Contrasts(NamedTuple):
+    """What :meth:`KeyState.ask` answers."""
+
+    directions: list[Direction]
+    #: of each stream ``[B, M, d]``, without gradient, where keys are stored; :meth:`KeyState.commit` gets one per item
+    new_keys: Sequence[Tensor] = ()
+
+
 class KeyState(nn.Module):
     """The keys of one run, all of it in buffers and parameters, so ``state_dict`` holds it."""
 
@@ -144,23 +152,22 @@ class KeyState(nn.Module):
         self.directions = setup.views.pairs
         self.slow = None
 
-    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
-        """A :class:`Direction` for each of ``directions``; and for each stream the keys ``[B, M, d]`` of the batch.
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> Contrasts:
+        """What the batch is contrasted with: a :class:`Direction` for each of ``directions``, and new keys.
 
-        The latter have no gradient, and :meth:`commit` gets one of them per item. ``embed`` gives views' unit
-        embeddings with gradient: it is ``network``, as wrapped for the run.
+        ``embed`` returns the unit embeddings of views, with gradient: it is ``network``, as wrapped for the run.
         """
         raise NotApplicableError("keys=None is the untrained encoder: there is no loss")
 
-    def unit_pair(self, direction: Direction) -> tuple[tuple[Tensor, Tensor], ...]:
-        """Unit queries ``[B, d]`` and positives ``[B, M, d]`` whose spread a run records; none if they are none."""
-        return ((direction.query.detach(), direction.positive.detach()),)
+    def unit_pair(self, direction: Direction) -> tuple[Tensor, Tensor] | None:
+        """Unit queries ``[B, d]`` and positives ``[B, M, d]`` whose spread a run records, if they are embeddings."""
+        return direction.query.detach(), direction.positive.detach()
 
     def queries(self, embed: Embed, views: tuple[Tensor, ...]) -> list[Tensor]:
         """Embeddings ``[B, d]`` of views that ask, one of each stream, as batch-norm of these keys has to see them."""
         return embed(*views)
 
-    def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
+    def commit(self, indices: Tensor, new_keys: tuple[Tensor, ...]) -> None:
         """Store ``[B, d]`` keys of each stream, after the optimiser step: the loss still needed the old ones."""
 
     def cluster(self, seed: int) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.keys import base
-from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network
+from contrastlab.keys.base import Batch, Contrasts, Direction, Embed, Keys, KeyState, Network
 from contrastlab.scores import choices
 from contrastlab.scores.choices import Choices, Need, Setup
 from contrastlab.support import collectives
@@ -120,7 +120,7 @@ class InBatchState(KeyState):
         if choice.momentum is not None:
             self.slow = copy.deepcopy(setup.encoders).requires_grad_(False)
 
-    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> Contrasts:
         queries = embed(*batch.views)
         pools = self._pools(queries, batch, network)
         items = len(pools[0])
@@ -133,7 +133,7 @@ class InBatchState(KeyState):
         for query, key in self.directions:
             direction = self._direction(queries[query], pools[query], pools[key], local, classes)
             directions.append(direction)
-        return directions, []
+        return Contrasts(directions)
 
     def _direction(
         self, query: Tensor, same_view: Tensor, other_view: Tensor, local: Tensor, classes: Tensor | None
@@ -215,21 +215,21 @@ class PairsState(KeyState):
             pairs = ((0, 1),)
         self.directions = tuple((query, key) for query, key in pairs if query < key)
 
-    def unit_pair(self, direction: Direction) -> tuple[tuple[Tensor, Tensor], ...]:
+    def unit_pair(self, direction: Direction) -> tuple[Tensor, Tensor] | None:
         """Less their means over the batch, in which the losses that read embeddings have no say."""
         query = direction.query.detach()
         positive = direction.positive.detach()
         unit_query = F.normalize(query - query.mean(0), dim=1, eps=1e-8)
         unit_positive = F.normalize(positive - positive.mean(0), dim=2, eps=1e-8)
-        return ((unit_query, unit_positive),)
+        return unit_query, unit_positive
 
-    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> Contrasts:
         embedded = embed(*batch.views)
         no_others = torch.zeros_like(embedded[0][:1])
         directions = []
         for query, key in self.directions:
             directions.append(Direction(embedded[query], embedded[key][:, None], no_others))
-        return directions, []
+        return Contrasts(directions)
 
 
 @dataclass(frozen=True)
@@ -267,12 +267,13 @@ class PrototypesState(KeyState):
         super().__init__(setup)
         self.directions = tuple((stream, stream) for stream in range(len(setup.encoders)))
 
-    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> Contrasts:
         assert network.keys_module is not None
         queries = embed(*batch.views)
         pool = network.keys_module()
         own = pool[batch.labels][:, None]
-        return [Direction(queries[q], own, pool, batch.labels) for q, _ in self.directions], []
+        directions = [Direction(queries[query], own, pool, batch.labels) for query, _ in self.directions]
+        return Contrasts(directions)
 
 
 @dataclass(frozen=True)
@@ -320,7 +321,7 @@ class Locations(Keys):
 class LocationsState(KeyState):
     """Embeddings of the batch against the locations of its maps."""
 
-    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> Contrasts:
         embedded = embed(*batch.views)
         streams = len(network.encoders)
         queries = embedded[:streams]
@@ -333,7 +334,7 @@ class LocationsState(KeyState):
             places_of_item = items[:, None] * places + torch.arange(places, device=items.device)
             pool = pools[key].flatten(0, 1)
             directions.append(Direction(queries[query], maps[key], pool, banned=places_of_item))
-        return directions, []
+        return Contrasts(directions)
 
 
 @dataclass(frozen=True)
@@ -392,10 +393,10 @@ class PixelsState(KeyState):
         self.streams = len(setup.encoders)
         self.directions = setup.views.pairs[:1]
 
-    def unit_pair(self, direction: Direction) -> tuple[tuple[Tensor, Tensor], ...]:
-        return ()
+    def unit_pair(self, direction: Direction) -> tuple[Tensor, Tensor] | None:
+        return None
 
-    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> Contrasts:
         r"""One direction, from the first view to the targets; what is NaN in a target is not asked for.
 
         With :math:`q=(\hat x,-\lVert\hat x\rVert^2/2,1)` and :math:`k=(x,1,-\lVert x\rVert^2/2)` the product is
@@ -410,4 +411,5 @@ class PixelsState(KeyState):
         ones = targets.new_ones(len(targets), 1)
         query = torch.cat([predictions, -predictions.square().sum(1, keepdim=True) / 2, ones], 1)
         key = torch.cat([targets, ones, -targets.square().sum(1, keepdim=True) / 2], 1)
-        return [Direction(query, key[:, None], torch.zeros_like(key[:1]))], []
+        no_others = torch.zeros_like(key[:1])
+        return Contrasts([Direction(query, key[:, None], no_others)])

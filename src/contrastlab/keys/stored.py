@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.keys import base
-from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network
+from contrastlab.keys.base import Batch, Contrasts, Direction, Embed, Keys, KeyState, Network
 from contrastlab.scores.choices import FURTHER_KEYS, ROW_PER_ITEM, Setup
 from contrastlab.scores.clusters import kmeans
 from contrastlab.support import collectives, host
@@ -78,7 +78,7 @@ class BankState(StoredState):
         banks = [MemoryBank(setup.items, setup.dim, setup.generator, runs=runs) for _ in setup.encoders]
         self.stores = nn.ModuleList(banks)  # type: ignore[assignment]
 
-    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> Contrasts:
         """The item's own row is the positive, and its embedding what the row is moved towards."""
         queries = embed(*batch.views)
         directions = []
@@ -94,11 +94,11 @@ class BankState(StoredState):
                 labels=bank.labels if has_clusters else None,
             )
             directions.append(direction)
-        fresh = [query.detach()[:, None] for query in queries]
-        return directions, fresh
+        new_keys = [query.detach()[:, None] for query in queries]
+        return Contrasts(directions, new_keys)
 
-    def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
-        for bank, embeddings in zip(self.stores, fresh, strict=True):
+    def commit(self, indices: Tensor, new_keys: tuple[Tensor, ...]) -> None:
+        for bank, embeddings in zip(self.stores, new_keys, strict=True):
             bank.update(indices, embeddings, self.rate)
 
     def cluster(self, seed: int) -> None:
@@ -202,7 +202,7 @@ class QueueState(StoredState):
         queues = [KeyQueue(choice.size, setup.dim, setup.generator) for _ in setup.encoders]
         self.stores = nn.ModuleList(queues)  # type: ignore[assignment]
 
-    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> Contrasts:
         """The first view of each stream asks; keys are of the other views, or of the same where there is but one."""
         streams = len(self.slow)
         self._check_chunks(batch)
@@ -212,9 +212,9 @@ class QueueState(StoredState):
             key_views = batch.views[streams:]
         with torch.no_grad():
             base.momentum_update(self.slow, network.encoders, self.choice.momentum)
-            fresh = [self._keys(stream, key_views[stream::streams], batch) for stream in range(streams)]
-        directions = [Direction(queries[query], fresh[key], self.stored(key)) for query, key in self.directions]
-        return directions, fresh
+            new_keys = [self._keys(stream, key_views[stream::streams], batch) for stream in range(streams)]
+        directions = [Direction(queries[query], new_keys[key], self.stored(key)) for query, key in self.directions]
+        return Contrasts(directions, new_keys)
 
     def _check_chunks(self, batch: Batch) -> None:
         """Refuse more chunks of a batch than there are groups of batch-norm, where groups are asked for."""
@@ -252,8 +252,8 @@ class QueueState(StoredState):
         if groups > 1 and base.norm_in_groups(encoders, groups):
             self.in_one_pass = base.norm_in_groups(self.slow, groups)
 
-    def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
-        for store, keys in zip(self.stores, fresh, strict=True):
+    def commit(self, indices: Tensor, new_keys: tuple[Tensor, ...]) -> None:
+        for store, keys in zip(self.stores, new_keys, strict=True):
             store.enqueue(keys)
 
 

@@ -22,7 +22,6 @@ from contrastlab.pictures.representations import (
     check_features,
     check_labels,
     encode,
-    frozen,
     represent,
     standardised,
     take,
@@ -32,7 +31,7 @@ from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.settings import LayerProbe, LinearProbe
 from contrastlab.support.errors import NotApplicableError, check, reject
 from contrastlab.support.seeds import fixed
-from contrastlab.support.tensors import check_finite
+from contrastlab.support.tensors import check_finite, frozen
 
 
 def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:

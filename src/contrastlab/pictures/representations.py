@@ -5,8 +5,7 @@ Frozen means evaluation mode, batch-norm included, and no gradient: nothing here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -21,24 +20,11 @@ from contrastlab.pictures.loading import batches, subset_order
 from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.scores import ranks
 from contrastlab.support.errors import check, check_integer, is_number, reject
-from contrastlab.support.tensors import check_finite, check_rows, check_same
+from contrastlab.support.tensors import check_finite, check_rows, check_same, frozen
 from contrastlab.views import Augmentation, Views
 
 Kind = Literal["embedding", "pooled", "map"]
 _LARGEST = 1e18  # of features: the squares of larger ones are no float32 numbers
-
-
-@contextmanager
-def frozen(encoders: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; the mode of every submodule is put back afterwards."""
-    modes = [(module, module.training) for module in encoders.modules()]
-    encoders.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def represent(encoders: nn.ModuleList, views: tuple[Tensor, ...], kind: Kind) -> Tensor:

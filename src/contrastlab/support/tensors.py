@@ -1,12 +1,13 @@
-"""What every door of this package asks of a tensor that a user gives."""
+"""What every door of this package asks of a tensor that a user gives, and of a network that is only read."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.support import host
@@ -102,3 +103,16 @@ def check_unit(name: str, rows: Tensor) -> None:
     check_finite(**{name: rows})
     longest = float(rows.detach().norm(dim=1).max())
     check(longest <= _LONGEST, name, f"a row of length {longest:.4g}", "rows divided by their length")
+
+
+@contextmanager
+def frozen(network: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; the mode of every submodule is put back afterwards."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -13,11 +13,11 @@ from contrastlab import encoders, tasks, views
 from contrastlab.pictures import items
 from contrastlab.pictures.domain import modality
 from contrastlab.pictures.items import Splits
-from contrastlab.pictures.representations import frozen
 from contrastlab.settings import LinearProbe, Settings
 from contrastlab.support import files
 from contrastlab.support.errors import NotApplicableError, reject
 from contrastlab.support.seeds import derive, fixed
+from contrastlab.support.tensors import frozen
 from contrastlab.tables import results
 from contrastlab.tables.results import FOREIGN, UNTRAINED, Result
 

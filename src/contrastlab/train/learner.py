@@ -130,7 +130,9 @@ class Learner(nn.Module):
             losses.append(loss)
         pairs: list[tuple[Tensor, Tensor]] = []
         for direction in directions:
-            pairs.extend(self.keys.unit_pair(direction))
+            pair = self.keys.unit_pair(direction)
+            if pair is not None:
+                pairs.append(pair)
         stored = [self.recipe.positives.stored(keys) for keys in new_keys]
         return Step(self._total(losses), negatives + 1, tuple(stored), tuple(pairs))
 

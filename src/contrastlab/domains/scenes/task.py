@@ -18,11 +18,12 @@ from contrastlab.pictures.fitting import Fitting, fit
 from contrastlab.pictures.items import ItemSet
 from contrastlab.pictures.linear import correct
 from contrastlab.pictures.loading import batches, subset_order
-from contrastlab.pictures.representations import bootstrap, encode, frozen, take
+from contrastlab.pictures.representations import bootstrap, encode, take
 from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.settings import SegmentationProbe
 from contrastlab.support.errors import NotApplicableError, check, reject
 from contrastlab.support.seeds import fixed
+from contrastlab.support.tensors import frozen
 
 VOID = -1  # the label of pixels that do not count
 

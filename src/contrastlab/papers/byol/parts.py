@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.keys import Batch, Direction, Embed, Keys, KeyState, Network, base, momentum_update
+from contrastlab.keys import Batch, Contrasts, Direction, Embed, Keys, KeyState, Network, base, momentum_update
 from contrastlab.objectives import ALONE, Context, Objective, Scores
 from contrastlab.scores import choices
 from contrastlab.scores.choices import Choices, Need, Setup
@@ -101,7 +101,7 @@ class PredictedState(KeyState):
         if momentum is not None:
             self.slow = copy.deepcopy(setup.encoders).requires_grad_(False)
 
-    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> Contrasts:
         embedded = embed(*batch.views)
         count = len(batch.views)
         queries, own_keys = embedded[:count], embedded[count:]
@@ -109,7 +109,10 @@ class PredictedState(KeyState):
         if self.slow is not None:
             targets = self._slow_keys(batch, network)
         no_others = torch.zeros_like(targets[0][:1])
-        return [Direction(queries[q], targets[k][:, None], no_others) for q, k in self.directions], []
+        directions = []
+        for query, key in self.directions:
+            directions.append(Direction(queries[query], targets[key][:, None], no_others))
+        return Contrasts(directions)
 
     @torch.no_grad()
     def _slow_keys(self, batch: Batch, network: Network) -> list[Tensor]:
