@@ -176,7 +176,7 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _methods_options(command: argparse.ArgumentParser) -> None:
-    """Takes none."""
+    """None."""
 
 
 def _methods(args: argparse.Namespace) -> None:

@@ -97,4 +97,6 @@ def place(line: Mapping[str, Any]) -> str:
     """Data, number of seeds and profile of a line, such as ``CIFAR-10, 8 seeds, profile tuned``."""
     on = DATA.get(line["dataset"], line["dataset"])
     seeds = f"{line['used']} {plural('seed', line['used'])}"
-    return f"{on}{' in place of the paper’s data' if line['stands_for'] else ''}, {seeds}, profile {line['profile']}"
+    if line["stands_for"]:
+        on = f"{on} in place of the paper’s data"
+    return f"{on}, {seeds}, profile {line['profile']}"

@@ -58,10 +58,16 @@ def fit(
 ) -> None:
     """Minimise losses over the training items numbered ``chosen``, each with an optimiser of its own.
 
-    ``losses`` takes item numbers ``[B]``, items and a generator for their augmentation, and gives a scalar for each of
-    ``fits``, which it may fill when it sees the first batch. Incomplete batches are left out. ``crops`` has the
-    augmentation, and the views of an item, of a set whose workers cut the views themselves. What is logged, and has to
-    be finite, is the loss of the last batch of each epoch.
+    Incomplete batches are left out. Only the loss of the last batch of an epoch is logged and has to be finite.
+
+    Args:
+        losses: from item numbers ``[B]``, items and a generator for their augmentation to a scalar for each fit.
+        fits: what is fitted, by the names of the losses; ``losses`` may add to it when it sees the first batch.
+        evaluation: has the data, the seed of order and augmentation, and the device.
+        chosen: numbers of the training items.
+        how: epochs and size of a batch.
+        name: for messages.
+        crops: augmentation and number of views of an item, for a set whose workers cut the views themselves.
     """
     if not len(chosen):
         raise NotApplicableError(f"{name}: the training set is empty")
@@ -73,16 +79,16 @@ def fit(
         crop = None
         if crops is not None:
             crop = Crops(*crops, evaluation.seed, before=epoch * len(chosen))
-        loss_of_fit: dict[str, Tensor] = {}
+        losses_of_batch: dict[str, Tensor] = {}
         for index, items in batches(
             evaluation.data.train, shuffled, size, evaluation.device, drop_last=True, crop=crop
         ):
-            loss_of_fit = losses(index, items, draws)
-            for key, loss in loss_of_fit.items():
+            losses_of_batch = losses(index, items, draws)
+            for key, loss in losses_of_batch.items():
                 descend(fits[key].optimiser, loss)
         for fitting in fits.values():
             fitting.schedule.step()
-        last_loss = _mean(loss_of_fit)
+        last_loss = _mean(losses_of_batch)
         if not math.isfinite(last_loss):
             raise NonFiniteLossError(f"{name}: the loss is {last_loss} in epoch {epoch + 1}; are the features finite?")
         evaluation.log(f"{name}, epoch {epoch + 1}/{how.epochs}, loss {last_loss:.3f}")

@@ -139,13 +139,13 @@ def _train(
 
     def losses(index: Tensor, images: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
         features = read(single.make(images, augmentation, draws))
-        if not fits:
-            fits.update({key: begin(key, rows.shape[1]) for key, rows in features.items()})
-        by_classifier = {}
+        loss_of_classifier = {}
         for key, rows in features.items():
+            if key not in fits:  # the first batch says how many features a classifier reads
+                fits[key] = begin(key, rows.shape[1])
             scores = fits[key].network(rows)
-            by_classifier[key] = F.cross_entropy(scores, labels[index])
-        return by_classifier
+            loss_of_classifier[key] = F.cross_entropy(scores, labels[index])
+        return loss_of_classifier
 
     crops = None
     if isinstance(train, StreamedImages):

@@ -221,7 +221,7 @@ def jitter_(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True)
         idle = idle | (order == SATURATION)
     blends = _plan_blends(factors, order, idle, colour)
     if hue and colour:
-        _blend_around_hue_(images, blends, idle, factors[:, HUE])
+        _blend_around_hue_(images, blends, order == HUE, factors[:, HUE])
     else:
         _blend_in_order_(images, blends, idle, operations=3 if colour else 2)
     return images

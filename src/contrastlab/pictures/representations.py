@@ -42,7 +42,7 @@ def represent(encoders: nn.ModuleList, views: tuple[Tensor, ...], kind: Kind) ->
 
 def encode(
     encoders: nn.ModuleList,
-    part: Views,
+    views: Views,
     augmentation: Augmentation,
     source: ItemSet,
     *,
@@ -53,16 +53,16 @@ def encode(
 ) -> tuple[Tensor, Tensor]:
     """Representations of the plain views of items, ``[N, F]`` float32, and their labels ``[N]``, on ``device``.
 
-    ``part`` are the recipe's views, ``indices`` ``[N]`` the numbers of the items (all by default), ``kind`` is that of
-    :func:`represent`.
+    ``views`` are those of the recipe. ``indices`` ``[N]`` are the numbers of the items, by default all. ``kind`` is
+    that of :func:`represent`.
     """
     if indices is None:
         indices = torch.arange(len(source))
     rows = []
     with frozen(encoders):
         for _, images in batches(source, indices, batch_size, device, drop_last=False):
-            views = part.plain(images, augmentation)
-            rows.append(represent(encoders, views, kind).float())
+            plain = views.plain(images, augmentation)
+            rows.append(represent(encoders, plain, kind).float())
     features = torch.cat(rows)
     check_features(features)
     return features, source.labels[indices].to(device)

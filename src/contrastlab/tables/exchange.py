@@ -27,7 +27,7 @@ from contrastlab.support.paths import own_path
 from contrastlab.support.seeds import fixed
 from contrastlab.tables import report, results
 from contrastlab.tables.execution import say
-from contrastlab.tables.foreign import Question, one
+from contrastlab.tables.foreign import Question, result_of
 from contrastlab.tables.plan import Column, TablePlan
 from contrastlab.tables.plan import plan as read_plan
 from contrastlab.tables.profiles import choose_profile
@@ -290,10 +290,10 @@ def _results(question: Question, encoder: str, arch: str) -> Iterator[results.Re
         network = copy.deepcopy(floor)
         spelling = foreign.fill(network.backbone, path, arch)
         say(f"{path.name}: tensors by the names of {spelling}")
-        yield one(network, question, f"{path.name} ({arch})")
+        yield result_of(network, question, f"{path.name} ({arch})")
     else:
         say(f"{encoder} has no weights, so it is scored untrained; --encoder FILE --arch {encoder} scores trained ones")
-    yield one(floor, question, settings.arch, weights=results.UNTRAINED)
+    yield result_of(floor, question, settings.arch, weights=results.UNTRAINED)
 
 
 def _column(plan: TablePlan, task: str, dataset: str) -> tuple[str, Column]:

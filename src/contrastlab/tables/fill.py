@@ -63,7 +63,7 @@ def table(
     log: Log = say,
     **execution: Any,
 ) -> Report | report.Reports:
-    """Run what is missing of a table and give it published beside measured.
+    """Run what is missing of a table, and return its published numbers beside the measured ones.
 
     Args:
         paper: short name, such as ``ring``.
@@ -87,24 +87,28 @@ def table(
         execution: fields of :class:`contrastlab.tables.Execution` (``out_dir``, ``devices``, ``max_minutes``, …).
     """
     pool.refuse_in_worker()
-    how = _execution(dataset, execution)
+    options = _execution(dataset, execution)
     names, own_recipes = _register(rows)
     if own_recipes and cluster is not None:
         raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own_recipes)})")
     plan = read_plan(paper, number).with_rows(own_recipes).with_precision(precision)
-    base = choose_profile(profile, plan.profiles)
-    plan = plan.with_settings(own_settings(base, settings))
-    every_row = _rows(plan, names, base, references_too)
-    stored_profile = base if plan.own is None else OWN
-    every_job = expand(plan, dataset, every_row, parse_seeds(seeds), stored_profile, columns)
-    workers = 1 if own_recipes else pool.workers(jobs, how, len(every_job))
-    answers, jobs_to_run = look_up(every_job, how, log)
+    named_profile = choose_profile(profile, plan.profiles)
+    plan = plan.with_settings(own_settings(named_profile, settings))
+    profile_of_results = named_profile
     if plan.own is not None:
-        check_changes(every_job, plan.own.changes)
-        check_encoders(jobs_to_run, how)
-    announce(plan, dataset, every_job, jobs_to_run, profile, how, workers, log)
-    answers |= pool.run_all(jobs_to_run, how, workers=workers, cluster=cluster, log=log)
-    return _reports(plan, every_job, answers, dataset)
+        profile_of_results = OWN
+    every_row = _rows(plan, names, named_profile, references_too)
+    jobs_of_table = expand(plan, dataset, every_row, parse_seeds(seeds), profile_of_results, columns)
+    workers = 1
+    if not own_recipes:
+        workers = pool.workers(jobs, options, len(jobs_of_table))
+    answers, jobs_to_run = look_up(jobs_of_table, options, log)
+    if plan.own is not None:
+        check_changes(jobs_of_table, plan.own.changes)
+        check_encoders(jobs_to_run, options)
+    announce(plan, dataset, jobs_of_table, jobs_to_run, profile, options, workers, log)
+    answers |= pool.run_all(jobs_to_run, options, workers=workers, cluster=cluster, log=log)
+    return _reports(plan, jobs_of_table, answers, dataset)
 
 
 def _rows(plan: TablePlan, names: str | list[str], profile: str, references_too: bool) -> tuple[str, ...]:
@@ -142,10 +146,10 @@ def _execution(dataset: str, options: Mapping[str, Any]) -> Execution:
     """How a table is run, from the further arguments of :func:`table`."""
     for name in sorted(options):
         check_name("argument of table", name, [each.name for each in fields(Execution)])
-    how = Execution(**options)
-    own_data = not how.skip_unreadable or ":" in dataset
+    execution = Execution(**options)
+    own_data = not execution.skip_unreadable or ":" in dataset
     check(own_data, "skip_unreadable", True, f"False with {dataset}: True is for folder:<path> and the like")
-    return how
+    return execution
 
 
 def check_changes(every: Iterable[Job], changes: Mapping[str, Any]) -> None:
@@ -261,12 +265,16 @@ def announce(
 ) -> None:
     """Say what will be run, on what, what is stored already, and how to choose otherwise."""
     profile = every[0].profile
-    reason_of_auto = f" (auto: {_reason_of_auto()})" if wanted == "auto" else ""
+    reason_of_auto = ""
+    if wanted == "auto":
+        reason_of_auto = f" (auto: {_reason_of_auto()})"
     seeds = ", ".join(_without_repeats(str(job.seed) for job in every))
     log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{reason_of_auto}, seeds {seeds}")
     splits = execution.load(every[0].data)
     log(f"data: {splits.note or splits.name}")
-    at_once = f", {workers} at a time" if workers > 1 and len(missing) > 1 else ""
+    at_once = ""
+    if workers > 1 and len(missing) > 1:
+        at_once = f", {workers} at a time"
     log(f"{len(every) - len(missing)} of {len(every)} cells need no run; {len(missing)} to run{at_once}")
     other_profiles = ", ".join(name for name in plan.profiles if name != profile)
     option = "--profile NAME, or -p profile NAME with papermill"

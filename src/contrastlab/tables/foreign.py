@@ -76,7 +76,9 @@ def score(
     else:
         floor = untrained
         weights = f"{UNTRAINED} {files.fingerprint(floor.state_dict(), {})}"
-    return Scored(one(module, question, name), one(floor, question, name, weights=weights))
+    encoder = result_of(module, question, name)
+    untrained_result = result_of(floor, question, name, weights=weights)
+    return Scored(encoder, untrained_result)
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Question:
         return tasks.Evaluation(views.Augmented(1), augmentation, self.data, probe_seed, self.device)
 
 
-def one(module: nn.Module, question: Question, name: str, *, weights: str = "") -> Result:
+def result_of(module: nn.Module, question: Question, name: str, *, weights: str = "") -> Result:
     """One of the two results of :func:`score`; ``weights`` says of a floor what it is."""
     data, settings = question.data, question.settings
     clock = results.Clock(question.device)

@@ -214,8 +214,8 @@ def run(job: Job, execution: Execution | None = None, *, wait: bool = True, log:
     files.make_folder(Path(execution.out_dir))
     fabric = execution.fabric(job.settings.precision)
     pretraining, scored_on = splits
-    training = job.run_of(pretraining, execution)
-    with training.locked(fabric, wait=wait, log=log):
+    run_of_job = job.run_of(pretraining, execution)
+    with run_of_job.locked(fabric, wait=wait, log=log):
         result = None
         if fabric.is_global_zero:  # it decides for all processes: others may look at files at another moment
             result = stored(job, execution, splits)
@@ -223,7 +223,7 @@ def run(job: Job, execution: Execution | None = None, *, wait: bool = True, log:
         if result is not None:
             log(f"[{job.method} seed {job.seed}] stored: {job.text(result)}")
             return with_metric(job, result)
-        answer = _compute(job, training, scored_on, fabric, execution, log)
+        answer = _compute(job, run_of_job, scored_on, fabric, execution, log)
         shared_answer: Any = fabric.broadcast(answer)
         return with_metric(job, shared_answer)
 

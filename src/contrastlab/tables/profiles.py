@@ -55,7 +55,8 @@ class Scope(FrozenModel):
         kinds: dict[tuple[str, str], Any] = {}
         for name, value in raw.items():
             if name in CHOICES:
-                kinds |= {(name, kind): scope for kind, scope in value.items()}
+                for kind, scope in value.items():
+                    kinds[name, kind] = scope
             elif name in cls.model_fields and name not in ("settings", "kinds"):
                 fields[name] = value
             else:

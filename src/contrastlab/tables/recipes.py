@@ -19,10 +19,12 @@ _ANSWERS = Cache("what plans ask of recipes and data")
 
 
 def _loaded() -> bool:
+    """Whether this process has imported the recipes: they then answer for themselves."""
     return "contrastlab.methods" in sys.modules
 
 
 def _room(name: str) -> Any:
+    """A room of the package, imported only where it is asked."""
     return import_module(f"contrastlab.{name}")
 
 
@@ -31,14 +33,15 @@ _KEEPS = not _loaded()
 
 
 def _ask(question: str, answer: Callable[[], _T]) -> _T:
-    """What an earlier process was told, or else what ``answer`` says, which imports what it needs."""
-    stored: _T | None = None if _loaded() else _ANSWERS.get(question)
-    if stored is not None:
-        return stored
-    fresh = answer()
+    """The answer that an earlier process kept, or else what ``answer`` returns, which imports what it needs."""
+    if not _loaded():
+        stored: _T | None = _ANSWERS.get(question)
+        if stored is not None:
+            return stored
+    today = answer()
     if _KEEPS:
-        _ANSWERS.put(question, fresh)
-    return fresh
+        _ANSWERS.put(question, today)
+    return today
 
 
 def keep() -> None:

@@ -71,7 +71,9 @@ def coco(
     evaluation = _matched(scorer, annotations, detections, what)
     # one entry for each class and picture, classes first, pictures by ascending id
     entries = evaluation._evalImgs_cpp
-    order = np.argsort(np.argsort(list(annotations.images)))
+    ids = list(annotations.images)
+    order = np.empty(pictures, dtype=np.int64)  # place of each picture among the ascending ids
+    order[np.argsort(ids)] = np.arange(pictures)
 
     def precisions(numbers: Tensor) -> Floats:
         places = order[numbers.numpy()]

@@ -339,8 +339,8 @@ def trained_detector(
     return model, test
 
 
-_OTHER = {"bbox": "segmentation", "segm": "bbox"}
-"""What is compared to the field of a detection that is then left out."""
+_LEFT_OUT = {"bbox": "segmentation", "segm": "bbox"}
+"""The field that a detection loses before boxes, or masks, are compared."""
 
 
 def score(task: Detection, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
@@ -351,7 +351,7 @@ def score(task: Detection, encoders: nn.ModuleList, evaluation: Evaluation) -> d
     draws = task.detector.draws
     results = {}
     for stem, what in task.stems.items():
-        compared = _without(detections, _OTHER.get(what))
+        compared = _without(detections, _LEFT_OUT.get(what))
         measured = scores.coco(test.annotations, compared, what, draws=draws)
         if task.name == "boxes" and rule in ("voc07", "voc12"):
             results["detection_coco_ap"] = measured[""]

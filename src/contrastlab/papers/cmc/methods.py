@@ -33,9 +33,9 @@ def rows() -> Iterator[Recipe]:
     scaled = "Scaled by the constants that the authors released later, with another repository."
     ydbdr = nce.row("cmc/ydbdr", "{Y,DbDr}", scaled, views=_YDBDR)
     yield from (nce, ydbdr)
-    later = "; which one is not said, taken is that of the later code: two operations on the geometry."
+    later = "; the paper does not say which, and ours is that of the later code: two operations on the geometry."
     yield ydbdr.row("cmc/ydbdr_ra", "{Y,DbDr}+RA", _RANDAUGMENT + later)
-    count = "E.1; the number of negatives is not said for STL-10, taken is that of the AlexNets."
+    count = "E.1; the paper gives no number of negatives for STL-10, and ours is that of the AlexNets."
     yield nce.row("cmc/stl10", "CMC(NCE)", count, negatives=_DRAWN(4096), temperature=0.1)
     yield Recipe(
         "cmc/stl10_patch",
@@ -51,7 +51,7 @@ def rows() -> Iterator[Recipe]:
     yield ydbdr.row("cmc/alexnet", "CMC({Y,DbDr})", "D.2: 4,096 negatives with AlexNets.", negatives=_DRAWN(4096))
     yield from _table_9()
     yield from _figure_5(nce)
-    note = "Figure 6; the colour space is not said, taken is the paper's first, Lab."
+    note = "Figure 6; the paper does not name the colour space, and ours is its first, Lab."
     for k in (64, 128, 256, 512, 1024, 2048, 4096, 8192):
         yield nce.row(f"cmc/k{k}", f"m = {k}", note, negatives=_DRAWN(k))
     if domains.present("clips"):
@@ -88,7 +88,7 @@ def _table_9() -> Iterator[Recipe]:
 
 
 def _figure_5(nce: Recipe) -> Iterator[Recipe]:
-    note = "Figure 5, left; which channel is alone in each space is not said, taken is the first."
+    note = "Figure 5, left; the paper does not say which channel is alone in each space, and ours is the first."
     for space in ("ydbdr", "ycbcr", "yiq", "rgb", "xyz", "hsv", "hed"):  # Lab is cmc/stl10
         part = Split(space)
         label = " and ".join(part.streams)

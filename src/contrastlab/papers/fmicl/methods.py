@@ -127,11 +127,11 @@ def _baselines() -> Iterator[Recipe]:
     yield KL.row(
         "fmicl/simclr",
         "SimCLR",
-        "The paper gives no temperature; taken is SimCLR's own for CIFAR-10.",
+        "The paper gives no temperature; ours is SimCLR's own for CIFAR-10.",
         keys=InBatch(),
         objective=InfoNCE(),
     )
-    yield ring.MOCO_V2.row("fmicl/moco", "MoCo", "The version of MoCo and its queue are not stated; taken is v2.")
+    yield ring.MOCO_V2.row("fmicl/moco", "MoCo", "The version of MoCo and its queue are not stated; ours is v2.")
     yield KL.row(
         "fmicl/au",
         "AU",

@@ -24,7 +24,7 @@ def rows() -> Iterator[Recipe]:
     """The rows in the order of the tables."""
     annealed = Linear(100, 10, until=0.5)
     ring, whole = Ring(1, annealed, k=4095), Ring(1, annealed, k=None)
-    duration = "The paper gives u from 100 to 10 but not how long; taken is half the run, as the released code has it."
+    duration = "The paper gives u from 100 to 10 but not how long; ours is half the run, as in the released code."
     ir = Recipe("ring/ir", "IR", keys=keys.Bank(0.0), negatives=Uniform(4095))
     iring = ir.row("ring/iring", "IRing", duration, negatives=ring)
     yield from (ir, iring)
