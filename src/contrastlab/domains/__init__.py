@@ -21,6 +21,7 @@ PACKAGES: Mapping[str, str] = {
     "text": "contrastlab.domains.text",
     "speech": "contrastlab.domains.speech",
     "arrays": "contrastlab.domains.arrays",
+    "features": "contrastlab.domains.features",
 }
 """Name of a domain to the module that has its row."""
 
