@@ -19,7 +19,7 @@ from contrastlab.domains.features.write import write_features
 from contrastlab.pictures.augmentations import augmentation
 
 SIZE = 96  # pixels
-TRAINING_PICTURES = 20_000
+TRAINING_PICTURES = 10_000
 VIEWS = 8
 
 
