@@ -25,7 +25,7 @@ def decided(folder: Path = ROOT / "results") -> str:
     paired = [papers.plan(paper, table).pairs.get(method) == base for paper, table, method, base in rows_of]
     lines = lines[paired].drop_duplicates(["paper", "table", "claim", "dataset", "profile"])
     lines = lines[~lines["verdict"].isin(("open", "not run"))]
-    first = {"paper": 0, "fair": 1, "tuned": 2, "regime": 3, "laptop": 4}
+    first = {"paper": 0, "fair": 1, "tuned": 2, "regime": 3, "laptop": 4, "features": 5}
     lines = lines.sort_values("profile", key=lambda profiles: profiles.map(first), kind="stable")
     lines = lines.drop_duplicates(["paper", "table", "claim", "dataset"]).sort_index()
     rows = ["| claim | published | measured | seeds, profile | verdict |", "| --- | --- | --- | --- | --- |"]

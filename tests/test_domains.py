@@ -53,6 +53,7 @@ NEEDS_IT = {
     "text": [("data", "grammar"), ("data", "wikipedia"), ("task", "retrieval"), ("method", "clip/clip")],
     "speech": [("data", "voices"), ("data", "audiomnist")],
     "arrays": [("data", "arrays:pictures")],
+    "features": [("data", "cifar10_lite0"), ("data", "features:folder")],
 }
 """Names of a domain's data, tasks and methods, which must be refused with a word on the folder."""
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Read = Callable[[str, str], Scores | None]  # column and recipe to what is stored of it in one profile
 Line = Mapping[Any, Any]
 """A row of :func:`frame`."""
-PROFILES = ("paper", "laptop", "tuned", "regime", "fair")
+PROFILES = ("paper", "laptop", "tuned", "regime", "fair", "features")
 """Profiles whose runs may speak of a claim. Beside ``paper``, those decide whose settings a search chose."""
 
 _TOML = tomllib.loads(resources.files("contrastbook.evidence").joinpath("claims.toml").read_text("utf-8"))

@@ -15,7 +15,7 @@ from contrastlab.tables.published import Table, plans
 from contrastlab.tables.results import Result
 from contrastlab.tables.show import Report, Reports
 
-PROFILES = ("first", "pilot", "regime", "laptop", "tuned", "fair", "paper-bf16", "paper")
+PROFILES = ("first", "pilot", "regime", "features", "laptop", "tuned", "fair", "paper-bf16", "paper")
 """Columns of the matrix beside smoke, which proves the path and stores no evidence."""
 
 

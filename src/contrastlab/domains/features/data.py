@@ -70,7 +70,7 @@ def load_features(name: str, location: str) -> Splits:
 
 
 def read_features(name: str, folder: Path, note: str) -> Splits:
-    """Splits of a folder of features; a missing part is a ``MissingDataError``, a damaged one a ``CorruptFileError``."""
+    """Splits of a folder of features; a missing part is a ``MissingDataError``, a damaged one ``CorruptFileError``."""
     record = _record(folder)
     origin = record["origin"]
     sets = {split: _set(f"{name}/{split}", folder, split, record) for split in SPLITS}

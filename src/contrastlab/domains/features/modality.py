@@ -32,7 +32,9 @@ class WrittenViews:
         """One of the written random views of each item, float32 ``[B, F, 1, 1]``."""
         _check(batch)
         count, views = batch.shape[:2]
-        check(views > 1, "batch", tuple(batch.shape), "[B, 1 + V, F] with at least one random view behind the plain one")
+        check(
+            views > 1, "batch", tuple(batch.shape), "[B, 1 + V, F] with at least one random view behind the plain one"
+        )
         number = torch.randint(1, views, (count,), generator=rng, device=batch.device)
         item = torch.arange(count, device=batch.device)
         return _as_pixels(batch[item, number])
@@ -58,14 +60,19 @@ def written_views(settings: Settings) -> Augmentation:
 
 
 def build_arguments(settings: Settings) -> Mapping[str, Any]:
-    """Arguments of :func:`contrastlab.domains.features.network.build` that settings decide."""
+    """The kind of encoder, and arguments of :func:`contrastlab.domains.features.network.build`."""
+    return {"kind": "features", **_network_arguments(settings)}
+
+
+def _network_arguments(settings: Settings) -> dict[str, int]:
+    """What settings decide of the network; the width is a factor on its hidden layer."""
     return {"hidden": max(1, round(HIDDEN * settings.width)), "dim": settings.dim}
 
 
 def encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
     """A new encoder for each stream; views that cut or split pictures are refused, as they are of pixels."""
     channels = views.channels(source.channels)
-    arguments = build_arguments(settings)
+    arguments = _network_arguments(settings)
     return nn.ModuleList(build(in_channels=count, **arguments) for count in channels)
 
 
