@@ -513,8 +513,8 @@ JOINT_SHORT_QUEUE = Search(
     {**JOINT.start, "overrides": {**JOINT.start["overrides"], "keys.size": 256}},
     rows=("jcl/jcl", "jcl/lambda0", "jcl/lambda1"), ranges={"lr": (0.02, 0.06, 0.18)}, longer=1,
 )  # fmt: skip
-# Two layers on a frozen network's features. The base rows of the table choose the rate for all rows, so a gain of a ring
-# is not due to a rate of its own.
+# Two layers on a frozen network's features. The base rows of the table choose the rate for all, so a gain of a ring is
+# not due to a rate of its own.
 FEATURES = Search(
     "features",
     "accuracy (percent) on 2,000 held-out training pictures, 200 of each class: ring/ir, ring/moco on features",

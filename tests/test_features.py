@@ -19,7 +19,7 @@ from contrastlab.pictures.domain import modality
 from contrastlab.settings import LinearProbe, Settings
 from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError
 from contrastlab.tables import Run
-from contrastlab.tasks import Setting
+from contrastlab.tasks import Evaluation
 from contrastlab.views import Split
 from made_runs import equal, generator, quiet, refused
 
@@ -211,9 +211,9 @@ def test_ring_trains_on_features_and_its_run_is_read_back(folder: Path, tmp_path
     assert len(trained.history) == 2
     assert trained.encoders[0].backbone.hidden.out_features == 16
     assert equal(run.encoders(), trained.encoders)
-    setting = Setting(recipe.views, modality(splits.train).augmentation(SETTINGS), splits, seed=0)
+    evaluation = Evaluation(recipe.views, modality(splits.train).augmentation(SETTINGS), splits, seed=0)
     probe = Settings(linear=LinearProbe(solver="lbfgs", features="pooled"))
-    accuracy = tasks.get("linear", probe).score(trained.encoders, setting)["linear"].value
+    accuracy = tasks.get("linear", probe).score(trained.encoders, evaluation)["linear"].value
     assert 0 <= accuracy <= 100
     with pytest.raises(ArgumentError, match="image_channels=6"):
         modality(splits.train).encoders(Split("lab"), splits.train, SETTINGS)

@@ -72,8 +72,8 @@ def table(
         rows: ``"all"``, ``"ir,iring"``, a recipe of your own, or a list of such. A recipe of your own has the settings
             of its kind of keys and views, and is computed in this process.
         columns: ``"all"``, or names of columns, where the data set fills several.
-        profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``regime``, ``features``, ``fair``, ``pilot``, ``gpu``,
-            ``paper-bf16`` or ``paper``.
+        profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``regime``, ``features``, ``fair``, ``pilot``,
+            ``gpu``, ``paper-bf16`` or ``paper``.
         settings: of your own, which win over the profile's: ``{"arch": "timm:resnet18", "epochs": 50}``, also fields of
             the rows' recipes, ``{"negatives.k": 512}``. Their results carry the profile ``own``.
         precision: of the encoders, in place of the profile's: ``32-true`` (on a GPU convolutions are TF32),

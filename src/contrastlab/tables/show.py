@@ -36,8 +36,8 @@ _BANNERS = {
     "fair": "a small encoder on part of the data, with the paper's augmentation and head; every row has its own rate"
     " and scales, chosen on held-out training pictures. Rows are comparable with each other, not with the published"
     " numbers.",
-    "features": "two layers trained on features of a frozen network that has seen ImageNet's labels. Rows are comparable"
-    " with each other, not with the published numbers.",
+    "features": "two layers trained on features of a frozen network that has seen ImageNet's labels. Rows are"
+    " comparable with each other, not with the published numbers.",
     "pilot": "first runs of a tiny encoder; settings were picked on the test accuracy of some rows, so levels are"
     " flattered. Not comparable with the published numbers.",
 }

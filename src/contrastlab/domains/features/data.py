@@ -16,7 +16,7 @@ from torch import Tensor
 
 from contrastlab.pictures import limits
 from contrastlab.pictures.items import Items, Splits
-from contrastlab.support import files
+from contrastlab.support import files, paths
 from contrastlab.support.errors import CorruptFileError, MissingDataError
 
 RECORD = "features.json"
@@ -65,7 +65,7 @@ def part_path(folder: Path, split: str, first: int) -> Path:
 
 def load_features(name: str, location: str) -> Splits:
     """Splits of ``features:<path>``, a folder that :func:`contrastlab.domains.features.write.write_features` wrote."""
-    folder = limits.own_path(name, location)
+    folder = paths.own_path(name, location)
     return read_features(name, folder, f"features in {folder.name}")
 
 
