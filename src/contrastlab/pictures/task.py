@@ -117,7 +117,7 @@ class Task:
     name: ClassVar[str]  #: key in :data:`contrastlab.tasks.TASKS`
     metrics: ClassVar[tuple[Metric, ...]]
     #: of the data that it can score; by default those whose items have one label each
-    modalities: ClassVar[tuple[str, ...]] = ("image", "clip", "scene", "waveform", "sentence")
+    modalities: ClassVar[tuple[str, ...]] = ("image", "clip", "scene", "waveform", "sentence", "feature vector")
     compares_classes: ClassVar[bool] = False  #: whether the score is the share of items whose class is predicted
     scorer: ClassVar[str]  #: ``module:function``, imported when needed; it takes the task, encoders and an evaluation
 

@@ -4,7 +4,7 @@ from contrastlab.pictures.domain import Domain
 
 DOMAIN = Domain(
     package="contrastlab.domains.features",
-    modalities={"features": "contrastlab.domains.features.modality:FEATURES"},
-    readers={"features": ("features", "contrastlab.domains.features.data:load_features")},
-    builders={"features": "contrastlab.domains.features.network:build"},
+    modalities={"feature vector": "contrastlab.domains.features.modality:FEATURES"},
+    readers={"features": ("feature vector", "contrastlab.domains.features.data:load_features")},
+    builders={"feature vector": "contrastlab.domains.features.network:build"},
 )

@@ -34,7 +34,7 @@ class FeatureSet(Items):
     """
 
     domain: ClassVar[str] = "contrastlab.domains.features"
-    modality: ClassVar[str] = "features"
+    modality: ClassVar[str] = "feature vector"
     by_item: ClassVar[tuple[str, ...]] = (*Items.by_item, "numbers")
     shape: ClassVar[str] = "float16 of shape [N, 1 + V, F]"
 

@@ -61,7 +61,7 @@ def written_views(settings: Settings) -> Augmentation:
 
 def build_arguments(settings: Settings) -> Mapping[str, Any]:
     """The kind of encoder, and arguments of :func:`contrastlab.domains.features.network.build`."""
-    return {"kind": "features", **_network_arguments(settings)}
+    return {"kind": "feature vector", **_network_arguments(settings)}
 
 
 def _network_arguments(settings: Settings) -> dict[str, int]:
@@ -76,4 +76,4 @@ def encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
     return nn.ModuleList(build(in_channels=count, **arguments) for count in channels)
 
 
-FEATURES = Modality("features", written_views, encoders, build_arguments)
+FEATURES = Modality("feature vector", written_views, encoders, build_arguments)
