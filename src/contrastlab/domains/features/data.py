@@ -1,13 +1,15 @@
 """Features on disk: a folder of parts that a frozen network wrote, and the sets of items that they make.
 
 ``features.json`` says of what and how they were made. A part is one safetensors file of some items with its checksum.
+Sets are standardised: a network's features are often positive, and then the embeddings of new layers all point the same
+way, from where a memory bank does not learn.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,11 +25,13 @@ RECORD = "features.json"
 PART_ITEMS = 500
 """Items of a part."""
 SPLITS = ("train", "test")
+LEAST_DEVIATION = 1e-3
+"""A feature of less deviation over the plain views of training is divided by this: it is all but constant."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureSet(Items):
-    """Features of several views of each item, float16 ``[N, 1 + V, F]``, the plain view first.
+    """Standardised features of several views of each item, float16 ``[N, 1 + V, F]``, the plain view first.
 
     The fingerprint is of what they were made of, and not of the features: the last bits of these depend on the
     processor that computed them.
@@ -45,7 +49,7 @@ class FeatureSet(Items):
         return self.items.dtype == torch.float16 and self.items.ndim == 3
 
     def _form(self) -> str:
-        return self.origin
+        return f"standardised {self.origin}"
 
     def _hashed(self) -> Iterator[str | Tensor]:
         yield self._form()
@@ -74,8 +78,21 @@ def read_features(name: str, folder: Path, note: str) -> Splits:
     record = _record(folder)
     origin = record["origin"]
     sets = {split: _set(f"{name}/{split}", folder, split, record) for split in SPLITS}
+    plain = sets["train"].items[:, 0].float()
+    mean = plain.mean(0)
+    deviation = plain.std(0).clamp(min=LEAST_DEVIATION)
+    for split, items in sets.items():
+        sets[split] = replace(items, items=standardised(items.items, mean, deviation))
     views = f"{origin['views']} random views of {origin['size']} pixels and a plain one"
     return Splits.of(name, sets["train"], sets["test"], f"{note}; {views}")
+
+
+def standardised(features: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """Features ``[N, 1 + V, F]`` less the mean ``[F]``, divided by the deviation ``[F]``; float16."""
+    out = torch.empty_like(features)
+    for view in range(features.shape[1]):  # float32 of one view at a time
+        out[:, view] = (features[:, view].float() - mean) / deviation
+    return out
 
 
 def _record(folder: Path) -> Mapping[str, Any]:
