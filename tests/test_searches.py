@@ -212,7 +212,7 @@ def test_what_a_shared_profile_says_of_a_kind_of_part_or_a_name_wins_in_order(mo
 
 def searches_of(profile: Scope) -> set[str]:
     """Searches that a table's profile names, for all its rows, a data set or a single row of it."""
-    scopes = [profile, *profile.dataset.values()]
+    scopes = [profile, *profile.kinds.values(), *profile.dataset.values()]
     rows = [row for scope in scopes for row in scope.method.values()]
     return {scope.search for scope in (*scopes, *rows)} - {"", UNSEARCHED}
 

@@ -7,7 +7,7 @@ from lightning_fabric import Fabric
 from contrastlab import tasks
 from contrastlab.data import Splits
 from contrastlab.methods import Recipe
-from contrastlab.pictures.augmentations import augmentation
+from contrastlab.pictures.domain import modality
 from contrastlab.settings import Settings
 from contrastlab.support.seeds import derive
 from contrastlab.train import Trained, pretrain
@@ -19,6 +19,6 @@ def train(
 ) -> tuple[Trained, tasks.Evaluation]:
     """Encoders trained on the pre-training part, and the evaluation of them with these settings; seeded alike."""
     trained = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=fabric, log=log)
-    view = augmentation(settings.augmentation, settings.image_size)
+    view = modality(splits.train).augmentation(settings)
     evaluation = tasks.Evaluation(recipe.views, view, splits, seed=derive(seed, "probe") % 2**31)
     return trained, evaluation

@@ -83,6 +83,14 @@ class Scope(FrozenModel):
         for scope in (self, of_modality, of_dataset):
             yield scope.method.get(recipe.name, NOTHING).settings
 
+    def search_of_kinds(self, recipe: Facts) -> str:
+        """The search of the last scope for a kind of part of ``recipe``, else of this scope; empty if there is none."""
+        search = self.search
+        for (choice, kind), scope in self.kinds.items():
+            if scope.search and recipe.is_a(choice, kind):
+                search = scope.search
+        return search
+
     @property
     def methods(self) -> Iterator[str]:
         """Methods that have scopes of their own."""
