@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
+from contrastbook.figures import edges
 from contrastbook.studies import ring_edges
 from contrastlab import data
 from contrastlab.domains.features.write import write_features
@@ -42,3 +45,29 @@ def test_a_run_is_measured_once_and_read_back(tmp_path: Path) -> None:
     shares = table.loc[(1, 25, 3), [f"own_class_{percent}" for percent in ring_edges.SHARES]]
     assert shares.is_monotonic_decreasing
     assert 10 < shares.iloc[-1] < shares.iloc[0] <= 100
+
+
+def test_the_share_between_two_edges_is_that_of_counted_keys() -> None:
+    generator = torch.Generator().manual_seed(0)
+    is_own = torch.rand(1000, generator=generator) < torch.linspace(0.9, 0.05, 1000)
+    row = pd.Series({f"own_class_{p}": 100 * float(is_own[: 10 * p].double().mean()) for p in ring_edges.SHARES})
+    for inner, outer in ((0, 1), (1, 10), (2, 5), (10, 50)):
+        between = is_own[10 * inner : 10 * outer].double().mean()
+        assert edges.own_class_between(row, inner, outer) == pytest.approx(100 * float(between))
+
+
+def test_the_figure_shows_gains_over_uniform_negatives() -> None:
+    rows = []
+    for inner, outer in ring_edges.EDGES:
+        for seed in range(4):
+            shares = {f"own_class_{percent}": 60 - percent for percent in ring_edges.SHARES}
+            linear = 70 + seed + inner + 0.01 * outer
+            rows.append({"inner": inner, "outer": outer, "seed": seed, "linear": linear, **shares})
+    figure = edges.accuracy_by_edges(pd.DataFrame(rows).set_index(["inner", "outer", "seed"]).sort_index())
+    by_outer, by_inner, shares_axes = figure.axes
+    ball, ring = (line for line in by_outer.lines if line.get_label() in ("ball, from 0 %", "ring, from 1 %"))
+    np.testing.assert_allclose(ball.get_ydata(), [0.01 * (outer - 100) for outer in ring_edges.OUTER], atol=1e-9)
+    np.testing.assert_allclose(ring.get_ydata(), [1 + 0.01 * (outer - 100) for outer in ring_edges.OUTER], atol=1e-9)
+    (line,) = (line for line in by_inner.lines if line.get_label() == "to 25 %")
+    np.testing.assert_allclose(line.get_ydata(), [inner - 0.75 for inner in ring_edges.INNER], atol=1e-9)
+    assert shares_axes.patches[0].get_height() == pytest.approx(59)
