@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import data, domains, methods, tasks
+from contrastlab import data, domains, methods, papers, tasks
 from contrastlab.data import ImageSet, Splits
 from contrastlab.domains.features import data as stored
 from contrastlab.domains.features.modality import WrittenViews
@@ -17,7 +17,7 @@ from contrastlab.domains.features.write import write_features
 from contrastlab.pictures.augmentations import Augmentation
 from contrastlab.pictures.domain import modality
 from contrastlab.settings import LinearProbe, Settings
-from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError
+from contrastlab.support.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 from contrastlab.tables import Run
 from contrastlab.tasks import Evaluation
 from contrastlab.views import Split
@@ -222,6 +222,16 @@ def test_ring_trains_on_features_and_its_run_is_read_back(folder: Path, tmp_path
     assert 0 <= accuracy <= 100
     with pytest.raises(ArgumentError, match="image_channels=6"):
         modality(splits.train).encoders(Split("lab"), splits.train, SETTINGS)
+
+
+def test_features_fill_the_columns_of_a_table_of_pictures() -> None:
+    assert data.modality_of("cifar10_lite0") == "feature vector"
+    assert data.original_modality_of("cifar10_lite0") == "image"
+    assert data.original_modality_of("shapes") == "image"
+    (column,) = papers.plan("ring", "1").select("cifar10_lite0").values()
+    assert (column.data, column.stands_for) == ("cifar10_lite0", "cifar10")
+    with pytest.raises(NotApplicableError, match="no column for data of feature vectors, such as features:there"):
+        papers.plan("cmc", "5").select("features:there")
 
 
 def test_published_features_say_how_to_write_them(tmp_path: Path) -> None:

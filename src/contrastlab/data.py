@@ -5,7 +5,18 @@
 torch.Size([1438, 1, 8, 8])
 """
 
-from contrastlab.domains.sets import OWN, PUBLISHED, SOURCES, Request, Source, check_files, load, modality_of, names
+from contrastlab.domains.sets import (
+    OWN,
+    PUBLISHED,
+    SOURCES,
+    Request,
+    Source,
+    check_files,
+    load,
+    modality_of,
+    names,
+    original_modality_of,
+)
 from contrastlab.pictures.items import Splits
 from contrastlab.pictures.readers import pictures_in
 from contrastlab.pictures.sets import ImageSet, StreamedImages
@@ -25,5 +36,6 @@ __all__ = [
     "load",
     "modality_of",
     "names",
+    "original_modality_of",
     "pictures_in",
 ]

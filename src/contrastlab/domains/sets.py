@@ -153,6 +153,15 @@ def modality_of(name: str) -> str:
     return source.modality if source else "image"
 
 
+def original_modality_of(name: str) -> str:
+    """The modality of what a data set was made of, such as the pictures behind features; else its own."""
+    modality = modality_of(name)
+    for domain in domains.rows():
+        if modality in domain.made_of:
+            return domain.made_of[modality]
+    return modality
+
+
 def load(
     name: str,
     root: str | Path | None = None,

@@ -52,6 +52,8 @@ class Domain:
     """Kind of a user's own data, ``<kind>:<path>``, to its modality and the function that reads it."""
     builders: Mapping[str, str] = field(default_factory=dict)
     """Kind of encoder, as a stored file says it, to the function that makes one."""
+    made_of: Mapping[str, str] = field(default_factory=dict)
+    """Modality to the one that its items were made of; they fill the columns of a table of those, too."""
     checks: tuple[str, ...] = ()
     """Functions from a folder to the files below it that the domain reads, each with why it cannot be read, if so."""
 

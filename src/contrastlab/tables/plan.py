@@ -178,7 +178,8 @@ class TablePlan(Table):
     def select(self, dataset: str, columns: str | Iterable[str] = "all") -> dict[str, Column]:
         """The columns, ``"all"`` or some by name, that a run on ``dataset`` can fill.
 
-        Data without a published column fill each kind of column, without published numbers; a modality has to fit.
+        Data without a published column fill each kind of column, without published numbers; a modality has to fit, that
+        of the data or that of what they were made of.
         """
         self.check_dataset(dataset)
         fillable = self._columns_for(dataset)
@@ -192,6 +193,8 @@ class TablePlan(Table):
     def _columns_for(self, dataset: str) -> dict[str, Column]:
         """All columns that a run on ``dataset`` can fill, published or not."""
         modality = recipes.modality(dataset)
+        if modality not in self.modalities and recipes.original_modality(dataset) in self.modalities:
+            modality = recipes.original_modality(dataset)
         if modality not in self.modalities:
             problem = f"{self.paper} {self.heading.lower()} has no column for data of {modality}s, such as {dataset}"
             trained_on = " or ".join(f"{each}s" for each in self.modalities)

@@ -102,3 +102,9 @@ def modality(dataset: str) -> str:
     """:func:`contrastlab.data.modality_of`."""
     kind, colon, _ = dataset.partition(":")
     return _ask(f"modality of {kind}{colon}", lambda: str(_room("data").modality_of(dataset)))
+
+
+def original_modality(dataset: str) -> str:
+    """:func:`contrastlab.data.original_modality_of`."""
+    kind, colon, _ = dataset.partition(":")
+    return _ask(f"original modality of {kind}{colon}", lambda: str(_room("data").original_modality_of(dataset)))

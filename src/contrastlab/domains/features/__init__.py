@@ -6,5 +6,6 @@ DOMAIN = Domain(
     package="contrastlab.domains.features",
     modalities={"feature vector": "contrastlab.domains.features.modality:FEATURES"},
     readers={"features": ("feature vector", "contrastlab.domains.features.data:load_features")},
+    made_of={"feature vector": "image"},
     builders={"feature vector": "contrastlab.domains.features.network:build"},
 )
