@@ -196,9 +196,7 @@ def test_a_learner_trains_alike_by_all_three_ways(method, changes, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(learner, "DENSE_BYTES", 0)
         streamed = steps(method, changes)
-    monkeypatch.setattr(
-        learner, "Stored", lambda q, keys, *rest, positive: Candidates(q @ keys.T, *rest[:-1], positive)
-    )
+    monkeypatch.setattr(learner, "Stored", lambda q, keys, dense, **rest: Candidates(q @ keys.T, **rest))
     plain = steps(method, changes)
     for found in (dense, streamed):
         assert found[0] == pytest.approx(plain[0], rel=1e-5)

@@ -36,11 +36,11 @@ def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
         return torch.from_numpy(_members(inside(ranking, first, last), last - first))
     if last == keys:
         return ranking.topk(keys - first, largest=False, sorted=False).indices
-    outer = ranking.topk(last, sorted=False).indices
+    outer = ranking.topk(last, sorted=False)
     if first == 0:
-        return outer
-    lowest_of_outer = ranking.gather(1, outer).topk(last - first, largest=False, sorted=False).indices
-    return outer.gather(1, lowest_of_outer)
+        return outer.indices
+    lowest_of_outer = outer.values.topk(last - first, largest=False, sorted=False).indices
+    return outer.indices.gather(1, lowest_of_outer)
 
 
 def not_finite(ranking: Tensor, first: int, last: int) -> Tensor:
