@@ -48,7 +48,7 @@ def accuracy_by_edges(measured: pd.DataFrame) -> Figure:
     _draw(by_inner, gains, [(inner, 25) for inner in ring_edges.INNER], 0, "to 25 %", "positive", "D")
     by_inner.set_xticks(ring_edges.INNER)
     dress(by_inner, "inner edge (% of the keys)", "points above uniform negatives", "Skipping the closest")
-    uniform = measured.loc[(0, 100)]
+    uniform: Any = measured.loc[(0, 100)]
     regions = [(0, 1), (1, 2), (2, 5), (5, 10), (10, 25), (25, 50)]
     means = [np.mean([own_class_between(row, *region) for _, row in uniform.iterrows()]) for region in regions]
     shares.bar(range(len(regions)), means, color=COLOURS["other"])

@@ -17,11 +17,10 @@ from contrastlab.domains.features.data import PART_ITEMS, RECORD, SPLITS, part_p
 from contrastlab.pictures.augmentations import Augmentation
 from contrastlab.pictures.items import Splits, fingerprint
 from contrastlab.pictures.loading import batches
-from contrastlab.pictures.representations import frozen
 from contrastlab.support import files
 from contrastlab.support.errors import ArgumentError, check, check_integer
 from contrastlab.support.seeds import generator
-from contrastlab.support.tensors import check_finite
+from contrastlab.support.tensors import check_finite, frozen
 
 BATCH = 100  # items that the network sees at a time: the memory of one view of each
 
