@@ -75,7 +75,9 @@ class Run:
     def identity(self) -> dict[str, Any]:
         """What decides the encoders, as plain values; fields at their default and a single process leave no trace."""
         source = self.data.pretrain
-        data = getattr(source, "fingerprint", source.name) if self.trained else source.channels
+        data = source.channels  # all that encoders as initialised depend on
+        if self.trained:
+            data = getattr(source, "fingerprint", source.name)
         decisive: dict[str, Any] = {
             "recipe": self.recipe.identity(),
             "settings": self.settings.identity(self.trained),
@@ -108,7 +110,9 @@ class Run:
     @contextmanager
     def locked(self, fabric: Fabric, *, wait: bool, log: Log) -> Iterator[None]:
         """One program computes a run at a time, else ``BusyError``; of its processes the first holds the lock."""
-        lock = self.artefact.lock(wait=False) if fabric.is_global_zero else None
+        lock = None
+        if fabric.is_global_zero:
+            lock = self.artefact.lock(wait=False)
         is_busy = fabric.broadcast(fabric.is_global_zero and lock is None)
         if is_busy:
             if not wait:
@@ -184,7 +188,7 @@ class Run:
             self.recipe,
             self.settings,
             self.data.pretrain,
-            self._watched_items(),
+            self._test_items(),
             seed=self.seed,
             folder=self.folder if self.trained else None,
             fabric=fabric,
@@ -198,7 +202,7 @@ class Run:
             self.store(trained, fabric.device)
         return trained
 
-    def _watched_items(self) -> Any:
+    def _test_items(self) -> Any:
         """Test items whose neighbours are looked at during training; ``None`` without labels."""
         if not self.data.labelled:
             return None

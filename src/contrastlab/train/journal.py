@@ -57,6 +57,7 @@ class Journal:
         self.bar.update()
 
     def _show_step(self) -> None:
+        """What the bar shows of the step, or a line where there is no bar and none was written for long."""
         course, progress = self.course, self.progress
         within_epoch = progress.step % course.steps != 0
         if self.bar.disable and not (within_epoch and self._silent(LINE_WITHIN_S)):
@@ -84,6 +85,7 @@ class Journal:
             self._say(place, row["loss"], row["images_per_s"], bottleneck(row["waiting"]), row)
 
     def _write_board(self, folder: Path, row: dict[str, float]) -> None:
+        """Add a row to the TensorBoard files of a folder."""
         from torch.utils.tensorboard import SummaryWriter
 
         step = int(row["step"])
@@ -100,23 +102,29 @@ class Journal:
             raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
 
     def _silent(self, seconds: float) -> bool:
+        """Whether no line was written for so long."""
         return time.monotonic() - self.last_line >= seconds
 
     def _accuracy(self) -> str:
-        values = [row["nn1"] for row in self.progress.history if "nn1" in row]
-        return f"{values[-1]:.1f}%" if values else "–"
+        """The newest 1-NN accuracy, or a dash."""
+        for row in reversed(self.progress.history):
+            if "nn1" in row:
+                return f"{row['nn1']:.1f}%"
+        return "–"
 
     def _say(self, place: str, loss: float, speed: float, bound_by: str, row: dict[str, float] | None = None) -> None:
+        """Write a line; ``row`` is that of an epoch that has ended."""
         course, progress = self.course, self.progress
         self.last_line = time.monotonic()
-        left = progress.seconds / progress.step * (course.all_steps - progress.step)
+        seconds_of_step = progress.seconds / progress.step
+        minutes, seconds = divmod(int(seconds_of_step * (course.all_steps - progress.step)), 60)
         label_free = ""
         for name, word in LABEL_FREE.items():
             if row and name in row:
                 label_free += f" {word} {row[name]:.2f}"
         self.log(
             f"[{course.name}] epoch {place} loss {loss:.3f}{label_free} 1-NN {self._accuracy()}"
-            f" {speed:.0f} img/s {bound_by}, eta {int(left // 60)}:{int(left % 60):02d}"
+            f" {speed:.0f} img/s {bound_by}, eta {minutes}:{seconds:02d}"
         )
 
     def _close_bar(self) -> None:

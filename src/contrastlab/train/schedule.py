@@ -43,11 +43,16 @@ def precision(asked: str, accelerator: str = "auto") -> Any:
     if asked != "auto":
         return asked
     if accelerator != "cpu" and torch.cuda.is_available():
-        return "bf16-mixed" if torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
-    return "bf16-mixed" if _cpu_has_bf16() else "32-true"
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        has_bf16 = _cpu_has_bf16()
+    if has_bf16:
+        return "bf16-mixed"
+    return "32-true"
 
 
 def _cpu_has_bf16() -> bool:
+    """Whether the CPU has bfloat16 instructions, as far as this version of PyTorch can say."""
     known = [getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")]
     return any(ask is not None and ask() for ask in known)
 
@@ -60,22 +65,32 @@ def optimiser(settings: Settings, parameters: Iterable[nn.Parameter], *, fused: 
     weights of norms, which have one dimension, are in that group, too; LARS takes plain steps there. ``fused`` takes a
     step in one kernel, which LARS has not.
     """
-    own = settings.optimiser
-    least = 2 if own.decay == "matrices" else 1
-    every = [parameter for parameter in parameters if parameter.requires_grad]
-    trained: list[Any] = [{"params": [parameter for parameter in every if parameter.dim() >= least]}]
-    undecayed = [parameter for parameter in every if parameter.dim() < least]
+    kind = settings.optimiser
+    least_dimensions = 1
+    if kind.decay == "matrices":
+        least_dimensions = 2
+    decayed: list[nn.Parameter] = []
+    undecayed: list[nn.Parameter] = []
+    for parameter in parameters:
+        if not parameter.requires_grad:
+            continue
+        if parameter.dim() >= least_dimensions:
+            decayed.append(parameter)
+        else:
+            undecayed.append(parameter)
+    groups: list[Any] = [{"params": decayed}]
     if undecayed:
-        trained.append({"params": undecayed, "weight_decay": 0.0})
+        groups.append({"params": undecayed, "weight_decay": 0.0})
     options: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}
-    if own.name == "lars":
+    if kind.name == "lars":
         lars: Any = import_extra("timm.optim", "vit").Lars
-        return lars(trained, momentum=settings.momentum, trust_coeff=own.trust, eps=own.eps, **options)
+        return lars(groups, momentum=settings.momentum, trust_coeff=kind.trust, eps=kind.eps, **options)
     options["fused"] = fused
-    if own.name == "sgd":
-        return torch.optim.SGD(trained, momentum=settings.momentum, **options)
-    kind = torch.optim.AdamW if own.name == "adamw" else torch.optim.Adam
-    return kind(trained, betas=own.betas, eps=own.eps, **options)
+    if kind.name == "sgd":
+        return torch.optim.SGD(groups, momentum=settings.momentum, **options)
+    if kind.name == "adamw":
+        return torch.optim.AdamW(groups, betas=kind.betas, eps=kind.eps, **options)
+    return torch.optim.Adam(groups, betas=kind.betas, eps=kind.eps, **options)
 
 
 def learning_rate(settings: Settings, epoch: int, done: float = 0.0) -> float:
@@ -94,17 +109,22 @@ def learning_rate(settings: Settings, epoch: int, done: float = 0.0) -> float:
     if settings.schedule == "cosine":
         return settings.lr * 0.5 * (1 + math.cos(math.pi * epoch / settings.epochs))
     if settings.schedule == "steps":
-        return settings.lr * settings.gamma ** sum(epoch >= m for m in settings.milestones)
+        drops = sum(epoch >= milestone for milestone in settings.milestones)
+        return settings.lr * settings.gamma**drops
     return settings.lr
 
 
 def plateau_drops(history: list[dict[str, float]], settings: Settings) -> int:
     """Drops taken so far: one each time 1-NN accuracy has not improved for ``patience`` epochs (vince C.2)."""
-    best, since, drops = -math.inf, 0, 0
+    best_accuracy = -math.inf
+    epochs_since = 0  # the best one, or the last drop
+    drops = 0
     for row in history:
-        since += 1
-        if row.get("nn1", -math.inf) > best:
-            best, since = row["nn1"], 0
-        if since >= settings.patience and drops < settings.drops:
-            drops, since = drops + 1, 0
+        epochs_since += 1
+        if row.get("nn1", -math.inf) > best_accuracy:
+            best_accuracy = row["nn1"]
+            epochs_since = 0
+        if epochs_since >= settings.patience and drops < settings.drops:
+            drops += 1
+            epochs_since = 0
     return drops
