@@ -14,7 +14,11 @@ ONE_THREAD := OMP_NUM_THREADS=1
 WORKERS ?= 2
 MODE ?= quick
 # Share of the random cases of each statement; the ledger counts those of make test-all, which draws all of them.
-CASES ?= 0.15
+CASES ?= 0.05
+# Rows of each table that make notebooks trains; make test-all trains all.
+ROWS ?= 2
+# Pages that make chapters runs: short leaves out those that take longest, which make test-all and make book run.
+PAGES ?= $(if $(filter laptop,$(PROFILE)),all,short)
 # How much the chapters compute: smoke, or laptop (more seeds, larger samples, real images; minutes more).
 PROFILE ?= $(or $(CONTRASTLAB_PROFILE),smoke)
 KNOWN_PROFILE = $(if $(filter smoke laptop,$(PROFILE)),,$(error PROFILE=$(PROFILE): accepted is smoke or laptop))
@@ -42,11 +46,14 @@ table1: setup ## Table 1 of Conditional Negative Sampling on generated pictures,
 	@$(ONE_THREAD) $(RUN) python -m contrastlab run ring/table1 --dataset plain_shapes --profile first --picture runs/table1.png
 	@echo "On real images: papermill nbs/repro_table1.ipynb out.ipynb -p dataset cifar10"
 
-test: setup lint types pairing unit notebooks chapters ## everything CI checks
+test: setup lint pairing ## everything CI checks
+	@$(MAKE) --no-print-directory --jobs 2 types unit
+	@$(MAKE) --no-print-directory notebooks chapters
 
 test-all: setup test ## make test, and what is too slow for every change
 	@$(ONE_THREAD) $(RUN) pytest -m nightly
 	@$(ONE_THREAD) $(RUN) pytest tests/statements
+	@$(MAKE) --no-print-directory notebooks chapters ROWS=all PAGES=all
 
 lint: setup ## style, docstrings and format
 	@$(RUN) ruff check .
@@ -75,20 +82,20 @@ pairing: setup ## every notebook equals the script it is paired with
 	@$(RUN) python benchmarks/notebooks.py pairing
 
 unit: setup ## tests of the library
-	@CONTRASTLAB_CASES=$(CASES) $(ONE_THREAD) $(RUN) pytest -n $(WORKERS) --dist loadfile
+	@CONTRASTLAB_CASES=$(CASES) $(ONE_THREAD) $(RUN) pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-notebooks: setup ## run every notebook at smoke size and compare with its stored outputs
-	@CONTRASTLAB_PROFILE=smoke CONTRASTLAB_JOBS=1 $(ONE_THREAD) $(RUN) python benchmarks/notebooks.py serve \
+notebooks: setup ## run every notebook at smoke size and compare with its stored outputs; ROWS=all trains all rows
+	@CONTRASTLAB_PROFILE=smoke CONTRASTLAB_JOBS=1 CONTRASTLAB_ROWS=$(ROWS) $(ONE_THREAD) $(RUN) python benchmarks/notebooks.py serve \
 	  $(NBVAL) --nbval nbs
 
 kept: setup ## show in the notebooks and in README what results/ keeps, without running a table
 	@CONTRASTLAB_PROFILE=smoke $(ONE_THREAD) $(RUN) python book/kept.py
 	@$(ONE_THREAD) $(RUN) python benchmarks/readme.py
 
-chapters: setup ## run every page of the book as a notebook; PROFILE=laptop runs the longer experiments
+chapters: setup ## run the pages of the book as notebooks; PAGES=all the longest, too; PROFILE=laptop the longer experiments
 	@:$(KNOWN_PROFILE)
 	@rm -f book/.*.ipynb
-	@$(RUN) python benchmarks/notebooks.py pages
+	@$(RUN) python benchmarks/notebooks.py pages $(PAGES)
 	@CONTRASTLAB_PROFILE=$(PROFILE) $(ONE_THREAD) $(RUN) python benchmarks/notebooks.py serve \
 	  $(NBVAL) --nbval-lax book/.*.ipynb
 	@rm -f book/.*.ipynb

@@ -1,7 +1,7 @@
 """What make does with all notebooks or pages in one process.
 
-``pairing`` compares every notebook of ``nbs`` with its script. ``pages`` writes each page of ``book`` that has code as
-a notebook beside it. ``serve`` starts kernels by forking a process that has done what all of them do first (see
+``pairing`` compares every notebook of ``nbs`` with its script. ``pages all`` writes each page of ``book`` that has code
+as a notebook beside it, ``pages short`` all but the :data:`LONG` ones. ``serve`` starts kernels by forking a process that has done what all of them do first (see
 :func:`serve`).
 """
 
@@ -19,11 +19,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOCKET = "CONTRASTLAB_KERNELS"
 """Environment variable: the socket on which a server of kernels listens."""
+ROWS = "CONTRASTLAB_ROWS"
+"""Environment variable: how many rows of each table notebooks train (see :func:`_shorten`); by default all."""
 
 
 def pairing() -> int:
@@ -42,12 +45,16 @@ def pairing() -> int:
     return wrong
 
 
-def pages() -> int:
-    """Write the notebook ``book/.<page>.ipynb`` of each page that has code."""
+LONG = ("atlas", "later", "senses", "views")
+"""Pages that take longest, half a minute of processor time or more each; a build of the book runs them as well."""
+
+
+def pages(left_out: Collection[str] = ()) -> int:
+    """Write the notebook ``book/.<page>.ipynb`` of each page that has code and is not left out."""
     import jupytext
 
     for path in sorted((ROOT / "book").glob("*.md")):
-        if "{code-cell}" in path.read_text(encoding="utf-8"):
+        if path.stem not in left_out and "{code-cell}" in path.read_text(encoding="utf-8"):
             jupytext.write(jupytext.read(path), path.with_name(f".{path.stem}.ipynb"))
     return 0
 
@@ -56,8 +63,9 @@ PRELOADED = (
     "IPython", "anywidget", "contrastbook.evidence", "contrastbook.figures.panels", "contrastbook.figures.playground",
     "contrastbook.figures.widgets", "contrastlab.tables.notebook", "contrastlab.train.loop", "contrastlab.tasks",
     "faiss", "ipykernel.kernelapp", "ipywidgets", "lightning_fabric", "matplotlib.pyplot", "pandas", "plotly.express",
-    "scipy.stats", "sklearn.linear_model", "torch", "torch.utils.tensorboard", "torchvision",
+    "scipy.stats", "sklearn.linear_model", "torch", "torch._dynamo", "torch.utils.tensorboard", "torchvision",
 )  # fmt: skip
+"""What notebooks import, and ``torch._dynamo``, whose import takes three seconds of the first optimiser."""
 
 
 def _warm_up() -> None:
@@ -74,7 +82,23 @@ def _warm_up() -> None:
     for paper, table in papers.plans():
         papers.plan(paper, table)
     data.load("shapes")
+    if os.environ.get(ROWS, "all") != "all":
+        _shorten(int(os.environ[ROWS]))
     gc.freeze()  # no kernel looks through what all of them share
+
+
+def _shorten(rows: int) -> None:
+    """Let notebooks train the first rows of each table, beside its reference rows, and the runs that a check reads."""
+    from contrastbook.studies import collapse
+    from contrastlab.tables.notebook import Notebook
+
+    every_row = Notebook.rows
+
+    def first_rows(notebook: Notebook, number: int | str | None = None) -> tuple[str, ...]:
+        return every_row(notebook, number)[:rows]
+
+    Notebook.rows = first_rows
+    collapse.RUNS = {label: collapse.RUNS[label] for label in ("untrained", "KL", "RKL", "Neyman")}
 
 
 def serve(command: list[str]) -> int:
@@ -119,7 +143,7 @@ def _count_ended(kernels: dict[int, str], seconds: dict[str, float], options: in
             del kernels[pid]
 
 
-def _print_longest(seconds: dict[str, float], count: int = 15) -> None:
+def _print_longest(seconds: dict[str, float], count: int = 45) -> None:
     """Print which notebooks took most processor time."""
     print(f"Processor seconds of {len(seconds)} notebooks: {sum(seconds.values()):.0f}, most of them in")
     for notebook in sorted(seconds, key=seconds.__getitem__, reverse=True)[:count]:
@@ -176,10 +200,12 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["pairing"]:
             sys.exit(pairing())
-        case ["pages"]:
+        case ["pages", "all"]:
             sys.exit(pages())
+        case ["pages", "short"]:
+            sys.exit(pages(left_out=LONG))
         case ["serve", *command] if command:
             sys.exit(serve(command))
         case ["kernel", file]:
             sys.exit(kernel(file))
-    sys.exit("notebooks.py pairing | pages | serve <command> | kernel <connection file>")
+    sys.exit("notebooks.py pairing | pages all | pages short | serve <command> | kernel <connection file>")

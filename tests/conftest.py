@@ -11,6 +11,7 @@ import hypothesis
 import pandas as pd
 import pytest
 import torch
+import torch._dynamo  # takes three seconds, at the first optimiser: forked processes find it there
 
 from contrastbook.evidence import claims
 from contrastlab import data
@@ -26,6 +27,12 @@ sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("book", "boo
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("fixed", deadline=None, derandomize=True, database=None, max_examples=80)
 hypothesis.settings.load_profile("fixed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests go first, so that no worker is alone with a long file at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture
@@ -55,19 +62,21 @@ def few(monkeypatch: pytest.MonkeyPatch, pictures: Callable[..., ImageSet]) -> N
     monkeypatch.delenv("CONTRASTLAB_PROFILE", raising=False)
 
 
+COMPUTED: dict[tuple[int, ...], tuple[list[Result], pd.DataFrame]] = {}
+
+
 @pytest.fixture(scope="module")
 def claims_once() -> Iterator[None]:
-    """Claims of all tables are computed once by a module that asks about the same results again."""
-    computed: dict[tuple[int, ...], tuple[list[Result], pd.DataFrame]] = {}
+    """Claims of all tables are computed once by modules that ask about the same results again."""
     frame = claims.frame
 
     def once(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -> pd.DataFrame:
         if plans is not None:
             return frame(results, plans)
         key = tuple(map(id, results))
-        if key not in computed:
-            computed[key] = list(results), frame(results)  # the results are held, so that no other has their id
-        return computed[key][1].copy()
+        if key not in COMPUTED:
+            COMPUTED[key] = list(results), frame(results)  # the results are held, so that no other has their id
+        return COMPUTED[key][1].copy()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(claims, "frame", once)

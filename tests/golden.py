@@ -303,12 +303,17 @@ def names_hash(tensors: dict[str, Tensor]) -> str:
     return hashlib.sha256("\n".join(shapes).encode()).hexdigest()[:16]
 
 
+def identity(recipe: Recipe) -> str:
+    """16 digits of the hash of what a recipe is."""
+    return results.digest(recipe.describe())[:16]
+
+
 def recipe_values(kind: str, name: str) -> dict[str, Any]:
     """Two steps of a recipe, as the golden file has them."""
     recipe = methods.get(name)
     done = train(kind, recipe.override(SMALL))
     return {
-        "identity": results.digest(recipe.describe())[:16],
+        "identity": identity(recipe),
         "losses": [float(f"{loss:.7g}") for loss in done.losses],
         "negatives": done.watched.negatives.tolist(),
         "positives": done.watched.positives.tolist(),

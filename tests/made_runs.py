@@ -1,12 +1,14 @@
 """What tests of networks and runs share: seeded generators, networks watched for changes, runs stopped and resumed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
 import torch
 from torch import nn
+
+from contrastlab.methods import Recipe
 
 Result = TypeVar("Result")
 
@@ -16,6 +18,21 @@ LOCAL = {"profile": "smoke", "references_too": False, "jobs": 1, "read_also": ()
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def part_types(recipe: Recipe) -> tuple[type, ...]:
+    """The type of each part of a recipe."""
+    return tuple(type(part) for part in recipe.choices().values())
+
+
+def one_of_each_kind(kinds: Mapping[str, Hashable]) -> list[Any]:
+    """Names for ``parametrize``, from name to kind: the first of each kind; all others are nightly."""
+    seen: set[Hashable] = set()
+    names: list[Any] = []
+    for name, kind in kinds.items():
+        names.append(pytest.param(name, marks=pytest.mark.nightly) if kind in seen else name)
+        seen.add(kind)
+    return names
 
 
 def quiet(line: str) -> None:

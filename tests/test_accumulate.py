@@ -2,9 +2,7 @@
 
 import math
 import weakref
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +13,12 @@ from torments import processes
 
 from contrastlab import keys, methods
 from contrastlab.encoders import Encoder
-from contrastlab.methods import Recipe
 from contrastlab.support import host
 from contrastlab.support.errors import ArgumentError
 from contrastlab.train import Speed, checkpoint, pretrain
 from contrastlab.train.learner import Learner
 from contrastlab.train.spread import SpreadListener, spread
-from made_runs import quiet
+from made_runs import one_of_each_kind, quiet
 from test_distributed import RECIPES
 from test_pretrain import numbers, same
 
@@ -33,20 +30,17 @@ IN_BATCH = {
 }
 
 
-def one_of_each_kind(recipes: Mapping[str, Recipe]) -> list[Any]:
-    """Names of recipes; one with the keys and the kinds of parts of another one before it is nightly."""
-    kinds: set[tuple[object, ...]] = set()
-    names: list[Any] = []
-    for name, recipe in recipes.items():
-        kind = repr(recipe.keys), *map(type, recipe.choices().values())
-        names.append(pytest.param(name, marks=pytest.mark.nightly) if kind in kinds else name)
-        kinds.add(kind)
-    return names
+CHUNKED = IN_BATCH | RECIPES
+# the kind of a recipe is what chunks meet: keys and objective, and whether batch-norm has groups
+KINDS = {
+    name: (type(recipe.keys), type(recipe.objective), getattr(recipe.keys, "shuffle_groups", 1) > 1)
+    for name, recipe in CHUNKED.items()
+}
 
 
-@pytest.mark.parametrize("name", one_of_each_kind(IN_BATCH | RECIPES))
+@pytest.mark.parametrize("name", one_of_each_kind(KINDS))
 def test_chunks_give_the_loss_the_gradient_and_the_keys_of_the_whole_batch(name: str) -> None:
-    recipe = (IN_BATCH | RECIPES)[name]
+    recipe = CHUNKED[name]
     expected = processes.train(recipe, 0, 1)[0]  # later steps begin elsewhere, by rounding: tests/test_distributed.py
     for chunks in (2, 4):
         if chunks > getattr(recipe.keys, "shuffle_groups", 1) > 1:
@@ -84,7 +78,7 @@ def test_a_chunk_is_computed_twice_alike_counted_once_and_not_kept() -> None:
         assert torch.equal(once, expected)
 
 
-@pytest.mark.parametrize("name", ["ring/moco", "x/simclr", "x/mocov3"])
+@pytest.mark.parametrize("name", ["ring/moco", "x/simclr", pytest.param("x/mocov3", marks=pytest.mark.nightly)])
 def test_the_loop_sees_and_scores_a_chunk_at_a_time(name, pictures, tiny, shrink, monkeypatch) -> None:
     recipe = shrink(methods.get("ring/moco"))
     if name != "ring/moco":

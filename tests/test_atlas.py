@@ -10,6 +10,7 @@ import pytest
 from contrastbook.figures import atlas
 from contrastlab import __main__, methods, papers
 from contrastlab.tables import results
+from made_runs import one_of_each_kind, part_types
 
 STORED = results.find(Path(__file__).parents[1] / "results")
 
@@ -45,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     return __main__._parser()
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", one_of_each_kind({name: part_types(methods.get(name)) for name in methods.names()}))
 def test_a_card_has_equation_parts_and_a_command_that_is_understood(name) -> None:
     card = atlas.card(name, STORED)
     assert methods.get(name).equation in card

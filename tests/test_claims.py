@@ -228,7 +228,7 @@ def test_all_claims_of_a_table_on_one_data_set_share_the_chance_of_a_wrong_sign(
 
 
 @pytest.fixture(scope="module")
-def every() -> pd.DataFrame:
+def every(claims_once) -> pd.DataFrame:
     """The lines of all stored results, which take seconds."""
     return claims.frame(STORED)
 

@@ -165,17 +165,19 @@ def test_the_usual_folders_need_not_exist(arguments, tmp_path, monkeypatch, caps
 
 @pytest.mark.parametrize("arguments", [["list"], ["claims"], ["show", "ring/table1"], ["methods"]], ids=str)
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
-def test_a_closed_output_is_no_fault(arguments, closed, monkeypatch) -> None:
+def test_a_closed_output_is_no_fault(arguments, closed, stored, monkeypatch) -> None:
+    here = [] if arguments == ["methods"] else ["--results", str(stored)]
     monkeypatch.setattr(sys, closed, None)
-    assert __main__.main(arguments) == 0
+    assert __main__.main([*arguments, *here]) == 0
 
 
 @pytest.mark.parametrize("arguments", [
-    ["list"], ["claims"], ["claims", "--prices"], ["show", "ring/table1"], ["encoders"],
+    ["list"], ["claims", "--prices"], ["show", "ring/table1"], ["encoders"],
 ], ids=str)  # fmt: skip
-def test_json_is_what_a_strict_reader_takes(arguments, capsys) -> None:
+def test_json_is_what_a_strict_reader_takes(arguments, stored, capsys) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
 
-    text = printed([*arguments, "--json"], capsys)
+    here = [] if arguments == ["encoders"] else ["--results", str(stored)]
+    text = printed([*arguments, *here, "--json"], capsys)
     assert isinstance(json.loads(text, parse_constant=refuse), list)

@@ -69,9 +69,19 @@ RECIPES = {
 }  # fmt: skip
 
 CHUNKS = " in chunks"
-CHUNKED = [
-    name + CHUNKS for name in RECIPES if not name.endswith(("shuffled", "_synced"))
-]  # a process has one group of batch-norm
+
+
+def in_chunks() -> list[str]:
+    """A recipe of each type of keys and of objective whose batch-norm, of which a process has one group, allows it."""
+    first = {
+        (type(recipe.keys), type(recipe.objective)): name + CHUNKS
+        for name, recipe in reversed(RECIPES.items())
+        if not name.endswith(("shuffled", "_synced"))
+    }
+    return list(first.values())
+
+
+CHUNKED = in_chunks()
 
 
 def trained(name: str, rank: int, world: int) -> list[dict[str, Any]]:

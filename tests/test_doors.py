@@ -431,7 +431,12 @@ def test_gradients_of_any_order_and_transforms_of_the_loss_of_two_views(objectiv
     torch.testing.assert_close(slopes, torch.stack([torch.func.grad(loss)(one, z[1]) for one in z]))
 
 
-@pytest.mark.parametrize("objective", [InfoNCE(), FMICL(), AlignUniform(), Spectral(), BinaryNCE()], ids=repr)
+OTHERS = AlignUniform(), Spectral(), BinaryNCE()
+
+
+@pytest.mark.parametrize("objective", [
+    InfoNCE(), FMICL(), *(pytest.param(each, marks=pytest.mark.nightly) for each in OTHERS),
+], ids=repr)  # fmt: skip
 def test_the_loss_of_two_views_compiles_as_one_graph(objective) -> None:
     z = torch.randn(2, 6, 4, generator=generator(5))
 

@@ -25,7 +25,7 @@ DRAWN = {
     "joint": (figures.joint, "strength", [0.0, 1.0, 4.0]),
     "composition": (figures.composition, "divergence", ["kl", "js", "reverse_kl"]),
     "kept_bits": (figures.kept_bits, "room", [1, 2, 3]),
-    "more_views": (figures.more_views, "n_flip", [0.0, 0.04, 0.2]),
+    "more_views": (figures.more_views, "n_flip", [0.0, 0.2]),
     "shared_information": (figures.shared_information, "room", [4, 8, 16]),
     "power": (figures.power, "sd", [0.2, 0.6, 2.0]),
     "simplex": (figures.simplex, "divergence", ["kl", "vincze_le_cam", "neyman"]),

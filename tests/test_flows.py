@@ -73,7 +73,7 @@ def test_samples_have_the_flows_own_density(prior: flows.Prior) -> None:
     assert float(inside) == pytest.approx(float(mass), abs=0.01)
 
 
-@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("prior", [PRIORS[0], *(pytest.param(each, marks=pytest.mark.nightly) for each in PRIORS[1:])])
 def test_a_fit_recovers_the_entropy_of_a_correlated_gaussian(prior: flows.Prior) -> None:
     root = torch.tensor([[1.0, 0, 0, 0], [0.9, 0.4, 0, 0], [0, 0.5, 0.3, 0], [-0.6, 0, 0.2, 0.5]])
     x = (points(6000, 4).float() @ root.T) + 3

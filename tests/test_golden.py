@@ -9,9 +9,12 @@ import pytest
 import golden
 from contrastlab import methods, negatives
 from contrastlab.support.errors import MissingDataError
+from made_runs import one_of_each_kind, part_types
 
 STORED = golden.read()
 SOURCES = golden.sources_of(STORED)
+EXPERIMENTS = golden.experiments()
+KINDS = {name: (kind, part_types(methods.get(recipe))) for name, (kind, recipe) in EXPERIMENTS.items()}
 
 LOSS_WITHIN = 2e-4
 """Share of a loss or norm that processors may differ by: their sums have another order."""
@@ -83,12 +86,17 @@ def test_every_cell_of_a_table_is_set_up_as_before(name: str) -> None:
 
 
 def test_every_recipe_is_in_the_file() -> None:
-    assert list(golden.experiments()) == list(STORED["recipes"])
+    assert list(EXPERIMENTS) == list(STORED["recipes"])
 
 
-@pytest.mark.parametrize("name", STORED["recipes"])
+def test_every_recipe_keeps_its_hash() -> None:
+    found = {name: golden.identity(methods.get(recipe)) for name, (_, recipe) in EXPERIMENTS.items()}
+    assert found == {name: stored["identity"] for name, stored in STORED["recipes"].items()}
+
+
+@pytest.mark.parametrize("name", one_of_each_kind(KINDS))
 def test_two_steps_of_a_recipe_are_the_stored_ones(name: str) -> None:
-    kind, recipe = golden.experiments()[name]
+    kind, recipe = EXPERIMENTS[name]
     assert differences(STORED["recipes"][name], golden.recipe_values(kind, recipe)) == []
 
 

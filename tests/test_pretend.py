@@ -20,7 +20,7 @@ from contrastlab.support.seeds import generator
 from contrastlab.train import Speed, Trained, learner, loop, pretrain
 from contrastlab.train.learner import Learner
 from contrastlab.views import Augmented, Split
-from made_runs import quiet
+from made_runs import one_of_each_kind, part_types, quiet
 from pretend import ELSEWHERE, Device, DeviceMixError, Pretended, WaitError
 from test_pretrain import CLOCK, Streamed
 
@@ -109,7 +109,7 @@ def assert_alike(there: tuple[list[float], Trained], here: tuple[list[float], Tr
         torch.testing.assert_close(away, weight, rtol=3e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", one_of_each_kind({name: part_types(methods.get(name))[1:] for name in RECIPES}))
 def test_a_run_on_a_device_is_that_of_a_cpu(name, runs, pictures, tiny, shrink, tmp_path) -> None:
     recipe = shrink(methods.get(name)).override(RECIPES[name])
     settings = tiny.override(knn_every=1)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1] / "results"
 
 
 @pytest.fixture(scope="module")
-def lines() -> pd.DataFrame:
+def lines(claims_once) -> pd.DataFrame:
     """Of all stored results."""
     return claims.frame(results.find(ROOT))
 

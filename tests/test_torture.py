@@ -77,13 +77,14 @@ def test_a_kill_at_an_event_is_a_kill_there_and_what_a_cell_leaves_is_compared(t
     assert cells.difference(whole, whole) == ""
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory) -> list[corrupt.Kept]:
-    return corrupt.make(tmp_path_factory.mktemp("corrupt"))
+OF_EVERY_RUN, OF_DETECTORS_AND_CLIPS = corrupt.MAKERS[:3], corrupt.MAKERS[3:]
 
 
-@pytest.mark.slow
-def test_a_damaged_file_is_refused_by_name_or_changes_nothing(stored) -> None:
+@pytest.mark.parametrize("makers", [
+    OF_EVERY_RUN, pytest.param(OF_DETECTORS_AND_CLIPS, marks=pytest.mark.nightly),
+], ids=["of every run", "of detectors and clips"])  # fmt: skip
+def test_a_damaged_file_is_refused_by_name_or_changes_nothing(makers, tmp_path) -> None:
+    stored = [kept for make in makers for kept in make(tmp_path)]
     done, draw = Figures(), random.Random(0)
     for kept in stored:
         whole = corrupt.plain(kept.read())

@@ -58,7 +58,7 @@ def test_averages_are_those_of_a_loop_and_uniform_features_have_none() -> None:
     assert math.isnan(study.judged(line, (line[0] - line[1]).square().sum(1))["σ² of slope"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # the notebook of Figure 1 asserts that the flow tells the controls apart
 def test_a_flow_finds_the_density_of_a_kernel() -> None:
     made = [study.control("kernel", count, 5, seed) for seed, count in enumerate((8000, 2000, 2000))]
     parts = [pairs for pairs, _ in made]

@@ -17,7 +17,8 @@ from contrastlab.information.toys import JointGaussian
 SIZES = shared.PROFILES["smoke"]
 
 
-@pytest.mark.parametrize("nats", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("nats", [pytest.param(0.0, marks=pytest.mark.nightly), 0.3,
+                                  pytest.param(1.0, marks=pytest.mark.nightly)])  # fmt: skip
 def test_the_estimate_is_close_to_a_known_information_and_never_far_above(nats: float) -> None:
     pair = JointGaussian.with_information(nats, 2)
     sizes = replace(SIZES, pictures=4000, hidden=64, epochs=40, patience=10)
