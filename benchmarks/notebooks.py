@@ -1,8 +1,8 @@
 """What make does with all notebooks or pages in one process.
 
 ``pairing`` compares every notebook of ``nbs`` with its script. ``pages all`` writes each page of ``book`` that has code
-as a notebook beside it, ``pages short`` all but the :data:`LONG` ones. ``serve`` starts kernels by forking a process that has done what all of them do first (see
-:func:`serve`).
+as a notebook beside it, ``pages short`` all but the :data:`LONG` ones. ``serve`` starts kernels by forking a process
+that has done what all of them do first (see :func:`serve`).
 """
 
 from __future__ import annotations

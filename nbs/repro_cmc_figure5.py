@@ -71,7 +71,7 @@ table
 # ## Information
 
 # %% tags=["hide-output", "nbval-ignore-output"]
-found = shared_information.study(nb.profile, nb.dataset, tuple(nb.plan().rows), data_root=nb.data_root, **places)
+found = shared_information.study(nb.profile, nb.dataset, nb.rows(), data_root=nb.data_root, **places)
 accuracy = {row.method: row.measured.mean for row in table.rows if row.measured is not None and row.method}
 draw.accuracy_against_information(found, accuracy, floor=accuracy.get("ours/random_lab"))
 
