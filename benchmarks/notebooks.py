@@ -45,8 +45,8 @@ def pairing() -> int:
     return wrong
 
 
-LONG = ("atlas", "later", "senses", "views")
-"""Pages that take longest, half a minute of processor time or more each; a build of the book runs them as well."""
+LONG = ("atlas", "infonce", "later", "results", "ring", "senses", "views")
+"""Pages that take longest, 25 seconds of processor time or more each; a build of the book runs them as well."""
 
 
 def pages(left_out: Collection[str] = ()) -> int:

@@ -78,7 +78,7 @@ def test_a_chunk_is_computed_twice_alike_counted_once_and_not_kept() -> None:
         assert torch.equal(once, expected)
 
 
-@pytest.mark.parametrize("name", ["ring/moco", "x/simclr", pytest.param("x/mocov3", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("name", ["ring/moco", "x/simclr", "x/mocov3"])
 def test_the_loop_sees_and_scores_a_chunk_at_a_time(name, pictures, tiny, shrink, monkeypatch) -> None:
     recipe = shrink(methods.get("ring/moco"))
     if name != "ring/moco":
@@ -91,6 +91,8 @@ def test_the_loop_sees_and_scores_a_chunk_at_a_time(name, pictures, tiny, shrink
     settings = tiny.override(accumulate=4)
     done = pretrain(recipe, settings, pictures(48), seed=1, log=quiet)
     assert (seen, scored) == ({4 if name == "ring/moco" else 8}, {4})  # of a batch of 16, and both views of a stream
+    if name != "ring/moco":
+        return  # one compilation tells
     compiler = torch.compile
     monkeypatch.setattr(torch, "compile", lambda module, **options: compiler(module, backend="aot_eager", **options))
     monkeypatch.setattr(Encoder, "forward", forward)
