@@ -143,7 +143,7 @@ def _count_ended(kernels: dict[int, str], seconds: dict[str, float], options: in
             del kernels[pid]
 
 
-def _print_longest(seconds: dict[str, float], count: int = 45) -> None:
+def _print_longest(seconds: dict[str, float], count: int = 15) -> None:
     """Print which notebooks took most processor time."""
     print(f"Processor seconds of {len(seconds)} notebooks: {sum(seconds.values()):.0f}, most of them in")
     for notebook in sorted(seconds, key=seconds.__getitem__, reverse=True)[:count]:
