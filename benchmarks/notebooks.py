@@ -90,12 +90,15 @@ def _warm_up() -> None:
 def _shorten(rows: int) -> None:
     """Let notebooks train the first rows of each table, beside its reference rows, and the runs that a check reads."""
     from contrastbook.studies import collapse
+    from contrastlab.papers import REFERENCES
     from contrastlab.tables.notebook import Notebook
 
     every_row = Notebook.rows
 
     def first_rows(notebook: Notebook, number: int | str | None = None) -> tuple[str, ...]:
-        return every_row(notebook, number)[:rows]
+        asked = every_row(notebook, number)
+        first = [row for row in asked if row not in REFERENCES][:rows]
+        return tuple(row for row in asked if row in first or row in REFERENCES)
 
     Notebook.rows = first_rows
     collapse.RUNS = {label: collapse.RUNS[label] for label in ("untrained", "KL", "RKL", "Neyman")}
