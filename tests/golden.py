@@ -1,8 +1,8 @@
 """What must not change while the code is rearranged, as ``tests/golden.json`` keeps it.
 
 ``python tests/golden.py --write`` stores today's values again, on purpose: data sets that are not on this machine keep
-theirs. ``python tests/golden.py --add`` stores recipes and generated data sets that the file does not have yet, and
-changes no line of it.
+theirs. ``python tests/golden.py --add`` stores recipes, results with their data sets, and profiles of tables that the
+file does not have yet, and changes no value of it.
 ``python tests/golden.py --bits FILE`` writes every loss and every tensor of the recipes without rounding; two
 such files of one machine, of before and after a change, have to be equal.
 """
@@ -383,9 +383,15 @@ def recipes_today() -> dict[str, Any]:
 
 
 def with_new(before: dict[str, Any]) -> dict[str, Any]:
-    """``before`` with the generated data sets and recipes that it does not have; those that it has stay as they are."""
+    """``before`` with what it does not have; what it has stays as it is.
+
+    That is generated data sets, recipes, profiles of tables, and results with the data sets that they were trained on.
+    """
     rows: dict[str, Any] = {}
-    here = generated()
+    paths = [
+        path for path in sorted(CELLS.rglob("*.json")) if path.relative_to(CELLS).as_posix() not in before["results"]
+    ]
+    here = {*generated(), *(results.read(path).dataset for path in paths)}
     for name in data.names():
         if name in before["data"]:
             rows[name] = before["data"][name]
@@ -399,7 +405,15 @@ def with_new(before: dict[str, Any]) -> dict[str, Any]:
         else:
             say(f"recipe {name}")
             recipes[name] = recipe_values(kind, recipe)
-    return {**before, "data": rows, "recipes": recipes}
+    sources = sources_of({"data": rows})
+    stored = dict(before["results"])
+    for path in paths:
+        stored[path.relative_to(CELLS).as_posix()] = stored_result(path, sources)
+    tables: dict[str, Any] = {}
+    for paper, table in papers.plans():
+        name = f"{paper}/{table}"
+        tables[name] = {**table_setups(paper, table), **before["tables"].get(name, {})}
+    return {"data": rows, "results": dict(sorted(stored.items())), "tables": tables, "recipes": recipes}
 
 
 def text_of(content: dict[str, Any]) -> str:
@@ -415,7 +429,7 @@ def main() -> None:
     """Store the values again, or write those of the recipes without rounding."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="store today's values in golden.json")
-    parser.add_argument("--add", action="store_true", help="store recipes and generated data that it lacks")
+    parser.add_argument("--add", action="store_true", help="store what it lacks")
     parser.add_argument("--bits", metavar="FILE", help="write the recipes' values without rounding to FILE")
     options = parser.parse_args()
     if options.bits:

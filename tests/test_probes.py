@@ -280,7 +280,7 @@ def test_accuracy_counts_the_largest_scores_and_five_where_they_can_be_wrong() -
 
 
 def test_a_task_says_which_kinds_of_data_it_scores() -> None:
-    kinds = {"annotated image", "captioned image", "clip", "image", "scene", "sentence", "waveform"}
+    kinds = {"annotated image", "captioned image", "clip", "feature vector", "image", "scene", "sentence", "waveform"}
     some = coloured(6, 0)
     for name, task in tasks.TASKS.items():
         assert set(task.modalities) <= kinds, name

@@ -479,7 +479,7 @@ def _replay_record(replay: Any) -> dict[str, Any]:
 
 
 def _run_options(command: argparse.ArgumentParser) -> None:
-    profiles = "auto, smoke, first, laptop, tuned, regime, fair, pilot, gpu, paper-bf16 or paper"
+    profiles = "auto, smoke, first, laptop, tuned, regime, features, fair, pilot, gpu, paper-bf16 or paper"
     command.add_argument("table", help="such as ring/table1")
     command.add_argument("--dataset", default="shapes", help="such as cifar10, shapes, folder:<path>, parquet:<path>")
     command.add_argument("--rows", default="all", help="row or rows, such as iring or ir,iring; default all")
