@@ -208,7 +208,9 @@ if __name__ == "__main__":
         case ["pages", "short"]:
             sys.exit(pages(left_out=LONG))
         case ["serve", *command] if command:
-            sys.exit(serve(command))
+            code = serve(command)
+            sys.stdout.flush()
+            os._exit(code)  # without the end of an interpreter, at which a package complains of what gc.freeze keeps
         case ["kernel", file]:
             sys.exit(kernel(file))
     sys.exit("notebooks.py pairing | pages all | pages short | serve <command> | kernel <connection file>")
