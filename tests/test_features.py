@@ -122,11 +122,11 @@ def test_features_of_something_else_are_refused(folder: Path, tmp_path: Path) ->
 
     narrow = replace(VIEWS, scale=(0.5, 1.0))
     refused(
-        (lambda: write(network(1), pictures()), ArgumentError, "^folder: .* has features of another network;"),
-        (lambda: write(network(), pictures(seed=1)), ArgumentError, "of another data;"),
-        (lambda: write(network(), pictures(), views=4), ArgumentError, "of another views;"),
-        (lambda: write(network(), pictures(), seed=2), ArgumentError, "of another seed;"),
-        (lambda: write(network(), pictures(), of=narrow), ArgumentError, "of another augmentation;"),
+        (lambda: write(network(1), pictures()), ArgumentError, "^folder: .* has features that differ in network;"),
+        (lambda: write(network(), pictures(seed=1)), ArgumentError, "differ in data;"),
+        (lambda: write(network(), pictures(), views=4), ArgumentError, "differ in views;"),
+        (lambda: write(network(), pictures(), seed=2), ArgumentError, "differ in seed;"),
+        (lambda: write(network(), pictures(), of=narrow), ArgumentError, "differ in augmentation;"),
         (lambda: write(network(), pictures(), views=0), ArgumentError, "^views=0: expected an integer"),
         (lambda: data.load(f"features:{tmp_path}"), MissingDataError, "features.json does not exist"),
     )
@@ -138,6 +138,8 @@ def test_features_of_something_else_are_refused(folder: Path, tmp_path: Path) ->
     record.write_text(record.read_text().replace('"views": 3', '"views": 4'))
     with pytest.raises(CorruptFileError, match=r"features.json cannot be read \(its content was altered"):
         data.load(f"features:{folder}")
+    with pytest.raises(CorruptFileError, match=r"features.json cannot be read \(its content was altered"):
+        write(network(), pictures())
 
 
 def test_a_network_that_gives_no_numbers_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -63,6 +63,13 @@ def stored(study: str, profile: str, config: Mapping[str, Any], roots: Sequence[
         if path.exists():
             return read(path)
     return None
+
+
+def every(study: str, profile: str, roots: Sequence[Path | str]) -> Iterator[Study]:
+    """All that is stored of a study in a profile, whatever its configurations."""
+    for root in roots:
+        for path in sorted(Path(root).joinpath(study).glob(f"{profile}-*.json")):
+            yield read(path)
 
 
 def measure(

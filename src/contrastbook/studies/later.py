@@ -7,7 +7,7 @@ InfoNCE bound, alignment, uniformity and effective rank on views of test picture
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -176,20 +176,13 @@ def bound(first: Tensor, second: Tensor) -> float:
     return nats(best, range(half, 2 * half))
 
 
-def stored(roots: Sequence[Path | str] = shipped.RESULTS, profile: str = "laptop") -> Iterator[Study]:
-    """Every stored study of this comparison."""
-    for root in roots:
-        for path in sorted(Path(root).joinpath(NAME).glob(f"{profile}-*.json")):
-            yield studies.read(path)
-
-
 def table(roots: Sequence[Path | str] = shipped.RESULTS, profile: str = "laptop") -> pd.DataFrame:
     """A row for each method and seed that is stored, as :func:`study` measured it.
 
     Raises:
         MissingDataError: none is stored.
     """
-    rows: list[dict[str, Any]] = [dict(row) for each in stored(roots, profile) for row in each.rows]
+    rows: list[dict[str, Any]] = [dict(row) for each in studies.every(NAME, profile, roots) for row in each.rows]
     if not rows:
         raise MissingDataError(f"no comparison of later methods is stored under {', '.join(map(str, roots))}")
     return pd.DataFrame(rows).set_index(["method", "seed"]).sort_index()

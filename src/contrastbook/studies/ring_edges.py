@@ -105,10 +105,7 @@ def table(roots: Sequence[Path | str] = shipped.RESULTS, profile: str = "feature
     Raises:
         MissingDataError: none is stored.
     """
-    rows: list[dict[str, Any]] = []
-    for root in roots:
-        for path in sorted(Path(root).joinpath(NAME).glob(f"{profile}-*.json")):
-            rows += [dict(row) for row in studies.read(path).rows]
+    rows = [dict(row) for each in studies.every(NAME, profile, roots) for row in each.rows]
     if not rows:
         raise MissingDataError(f"no sweep of a ring's edges is stored under {', '.join(map(str, roots))}")
     return pd.DataFrame(rows).set_index(["inner", "outer", "seed"]).sort_index()

@@ -246,13 +246,13 @@ class Stored(Pool):
         values = []
         for start in range(0, len(self.queries), step):
             rows = slice(start, start + step)
-            found = _InOnePass.apply(
+            region = _InOnePass.apply(
                 self.queries[rows], self.keys, _rows(excluded, rows), first, last, _rows(picks, rows)
             )
-            if found is None:
+            if region is None:
                 return None
-            indices.append(found[0])
-            values.append(found[1])
+            indices.append(region[0])
+            values.append(region[1])
         return Chosen(torch.cat(indices), values=torch.cat(values))
 
     def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:

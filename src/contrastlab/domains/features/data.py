@@ -75,7 +75,7 @@ def load_features(name: str, location: str) -> Splits:
 
 def read_features(name: str, folder: Path, note: str) -> Splits:
     """Splits of a folder of features; a missing part is a ``MissingDataError``, a damaged one ``CorruptFileError``."""
-    record = _record(folder)
+    record = read_record(folder)
     origin = record["origin"]
     sets = {split: _set(f"{name}/{split}", folder, split, record) for split in SPLITS}
     plain = sets["train"].items[:, 0].float()
@@ -95,7 +95,8 @@ def standardised(features: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     return out
 
 
-def _record(folder: Path) -> Mapping[str, Any]:
+def read_record(folder: Path) -> Mapping[str, Any]:
+    """What the features in a folder were made of; a ``CorruptFileError`` where it cannot be read."""
     path = folder / RECORD
     if not path.exists():
         raise MissingDataError(f"{path} does not exist: expected a folder that write_features wrote")

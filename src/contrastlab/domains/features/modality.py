@@ -32,9 +32,8 @@ class WrittenViews:
         """One of the written random views of each item, float32 ``[B, F, 1, 1]``."""
         _check(batch)
         count, views = batch.shape[:2]
-        check(
-            views > 1, "batch", tuple(batch.shape), "[B, 1 + V, F] with at least one random view behind the plain one"
-        )
+        accepted = "[B, 1 + V, F] with at least one random view behind the plain one"
+        check(views > 1, "batch", tuple(batch.shape), accepted)
         number = torch.randint(1, views, (count,), generator=rng, device=batch.device)
         item = torch.arange(count, device=batch.device)
         return _as_pixels(batch[item, number])

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from contrastlab.domains.features.data import PART_ITEMS, RECORD, SPLITS, part_path
+from contrastlab.domains.features.data import PART_ITEMS, RECORD, SPLITS, part_path, read_record
 from contrastlab.pictures.augmentations import Augmentation
 from contrastlab.pictures.items import Splits, fingerprint
 from contrastlab.pictures.loading import batches
@@ -47,10 +47,11 @@ def write_features(
         augmentation: of the random views, with the size and the mean and deviation that the network was trained with.
         views: random views of each training picture.
         seed: of the random views.
-        log: is told of each part.
+        log: is called with a line for each part.
 
     Raises:
         ArgumentError: the folder has features of other pictures, of another network or of other views.
+        CorruptFileError: the folder's record cannot be read.
     """
     check_integer("views", views)
     folder = files.make_folder(Path(folder))
@@ -69,17 +70,16 @@ def write_features(
         for first in range(0, len(sets[split]), PART_ITEMS):
             path = part_path(folder, split, first)
             lock = files.lock(path.with_suffix(".lock"), wait=False)
-            if lock is None:  # another process writes this part
-                continue
+            if lock is None:
+                continue  # another process is at this part
             with lock:
-                if path.exists():
-                    continue
-                numbers = torch.arange(first, min(first + PART_ITEMS, len(sets[split])))
-                draws = generator(seed, f"features of {split}", first)
-                features = _features(network, sets[split], numbers, augmentation, random_views, draws)
-                tensors = {"features": features, "labels": sets[split].labels[numbers]}
-                files.write_tensors(path, tensors, {"origin": origin})
-                log(f"{path.name}: {len(numbers)} of {len(sets[split])} items")
+                if not path.exists():
+                    numbers = torch.arange(first, min(first + PART_ITEMS, len(sets[split])))
+                    draws = generator(seed, f"features of {split}", first)
+                    features = _features(network, sets[split], numbers, augmentation, random_views, draws)
+                    tensors = {"features": features, "labels": sets[split].labels[numbers]}
+                    files.write_tensors(path, tensors, {"origin": origin})
+                    log(f"{path.name}: {len(numbers)} of {len(sets[split])} items")
     return folder
 
 
@@ -103,13 +103,13 @@ def _write_record(folder: Path, splits: Splits, origin: dict[str, Any]) -> None:
     try:
         if not path.exists():
             files.write_record(path, record)
-        stored = files.read_record(path)
+        stored = read_record(folder)
     finally:
         if held is not None:
             held.release()
     differing = [name for name in origin if stored["origin"].get(name) != origin[name]]
     if differing:
-        raise ArgumentError(f"folder: {folder} has features of another {', '.join(differing)}; name another folder")
+        raise ArgumentError(f"folder: {folder} has features that differ in {', '.join(differing)}; name another folder")
 
 
 @torch.no_grad()
