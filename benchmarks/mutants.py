@@ -2,13 +2,14 @@
 
 ``make mutants`` reads ``mutants.toml`` and writes ``results/mutants.json``. The changes are those of cosmic-ray, and a
 term left out of a sum. Every mutant is tried in a process of its own, forked from one that has imported what the
-library needs, with the mutated module in place of the file; no file is changed. A run that is broken off goes on where
+tests import, with the mutated module in place of the file; no file is changed. A run that is broken off goes on where
 it was; a module, or a test, that has changed begins again.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import importlib.abc
 import importlib.machinery
@@ -18,7 +19,7 @@ import io
 import json
 import os
 import random
-import signal
+import resource
 import subprocess
 import sys
 import time
@@ -30,10 +31,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "benchmarks" / "results" / "mutants.json"
 STATE = ROOT / "runs" / "mutants.jsonl"
 PLAN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+OWN = ("contrastlab", "contrastbook")
+"""Packages that a fork imports afresh: they may hold names of the mutated module."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,12 @@ class Mutant:
         return f"{self.module}:{self.operator}:{self.occurrence}"
 
 
+def source_of(module: str) -> str:
+    """Text of a module, named by its path below ``src``."""
+    return (ROOT / "src" / module).read_text(encoding="utf-8")
+
+
+@functools.cache
 def operators() -> dict[str, Any]:
     """Name to operator: those of cosmic-ray that the plan names, and a term left out."""
     import cosmic_ray.plugins
@@ -63,11 +74,14 @@ def operators() -> dict[str, Any]:
         """``a + b`` to ``a``: what was added or taken away is missing."""
 
         def mutation_positions(self, node: Any) -> Any:
-            signs = range(1, len(node.children), 2) if node.type == "arith_expr" else ()
-            return [(node.children[i].start_pos, node.children[i + 1].end_pos) for i in signs]
+            if node.type != "arith_expr":
+                return []
+            signs = range(1, len(node.children), 2)
+            return [(node.children[sign].start_pos, node.children[sign + 1].end_pos) for sign in signs]
 
         def mutate(self, node: Any, index: int) -> Any:
-            del node.children[2 * index + 1 : 2 * index + 3]
+            sign = 2 * index + 1
+            del node.children[sign : sign + 2]
             return node
 
         @classmethod
@@ -78,168 +92,214 @@ def operators() -> dict[str, Any]:
     return {**chosen, "DropTerm": DropTerm()}
 
 
+def mutated(module: str, operator: str, occurrence: int) -> str:
+    """Text of a module after one change."""
+    from cosmic_ray.mutating import mutate_code
+
+    return mutate_code(source_of(module), operators()[operator], occurrence) or source_of(module)
+
+
 def places(module: str) -> list[tuple[str, int, str]]:
-    """Operator, occurrence and definition of all changes of a module, but for texts that are made for people."""
+    """Operator, occurrence and definition of all changes of a module, except in texts for people."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.ast.ast_query import ASTQuery
 
-    source = (ROOT / "src" / module).read_text(encoding="utf-8")
-    lines, tree, found = source.splitlines(), get_ast(source), []
+    lines = source_of(module).splitlines()
+    tree = get_ast(source_of(module))
+    every = []
     for name, operator in operators().items():
         positions = [(node, start) for node in ast_nodes(tree) for start, _ in operator.mutation_positions(node)]
         for occurrence, (node, (line, _)) in enumerate(positions):
             definition = ASTQuery(node).get_definition_name() or ""
-            if definition not in PLAN["without"] and "raise " not in lines[line - 1]:
-                found.append((name, occurrence, definition))
-    return found
+            is_message = definition in PLAN["without"] or "raise " in lines[line - 1]
+            if not is_message:
+                every.append((name, occurrence, definition))
+    return every
 
 
-def sampled(module: str, every: list[tuple[str, int, str]]) -> list[Mutant]:
-    """As many as the plan says, all alike likely, in a random but fixed order."""
-    from cosmic_ray.mutating import mutate_code
-
-    lines = (source := (ROOT / "src" / module).read_text(encoding="utf-8")).splitlines()
-    some = random.Random(PLAN["seed"]).sample(every, min(PLAN["sample"] or len(every), len(every)))
-    found = []
-    for name, occurrence, definition in some:
-        changed = (mutate_code(source, operators()[name], occurrence) or source).splitlines()
-        at = next((i for i, (a, b) in enumerate(zip(lines, changed, strict=False)) if a != b), None)
-        if at is not None:
-            found.append(Mutant(module, name, occurrence, at + 1, definition, lines[at].strip(), changed[at].strip()))
-    return found
+def sample(module: str, every: list[tuple[str, int, str]]) -> list[Mutant]:
+    """As many as the plan says, each with the same probability, in a random but fixed order."""
+    count = PLAN["sample"] or len(every)
+    some = random.Random(PLAN["seed"]).sample(every, min(count, len(every)))
+    before = source_of(module).splitlines()
+    mutants = []
+    for operator, occurrence, definition in some:
+        after = mutated(module, operator, occurrence).splitlines()
+        changed = [i for i, (old, new) in enumerate(zip(before, after, strict=False)) if old != new]
+        if changed:
+            line = changed[0]
+            old, new = before[line].strip(), after[line].strip()
+            mutants.append(Mutant(module, operator, occurrence, line + 1, definition, old, new))
+    return mutants
 
 
 class Loader(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Gives one module another source."""
+    """Loads one module from another text."""
 
-    def __init__(self, name: str, source: str, path: Path) -> None:
-        self.name, self.source, self.path = name, source, path
+    def __init__(self, module: str, source: str) -> None:
+        self.name = module.removesuffix(".py").replace("/", ".")
+        self.path = ROOT / "src" / module
+        self.source = source
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """The one module, and no other."""
-        return importlib.util.spec_from_loader(name, self, origin=str(self.path)) if name == self.name else None
+        if name != self.name:
+            return None
+        return importlib.util.spec_from_loader(name, self, origin=str(self.path))
 
     def get_source(self, name: str) -> str:
-        """The other source."""
+        """The other text."""
         return self.source
 
 
-def survives(mutant: Mutant | None, files: list[str], module: str) -> bool:
-    """Whether the tests pass, in a forked process; ``None`` is the module as it is."""
-    from cosmic_ray.mutating import mutate_code
+def run_pytest(*arguments: str) -> int:
+    """Status of pytest, which prints nothing."""
+    silence = io.StringIO()
+    with redirect_stdout(silence), redirect_stderr(silence):
+        return int(pytest.main(["-q", "-p", "no:cacheprovider", *arguments]))
 
-    path = ROOT / "src" / module
-    source = path.read_text(encoding="utf-8")
-    if mutant is not None:
-        source = mutate_code(source, operators()[mutant.operator], mutant.occurrence) or source
+
+def import_what_tests_import(files: list[str]) -> None:
+    """Other packages stay imported, for the forks; the project's modules and its tests are forgotten."""
+    run_pytest("--collect-only", *files)
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None) or ""
+        if name.partition(".")[0] in OWN or path.startswith(str(ROOT / "tests")):
+            del sys.modules[name]
+
+
+def survives(module: str, source: str, files: list[str]) -> bool:
+    """Whether the tests pass with this text of a module, in a forked process of limited processor time."""
     child = os.fork()
     if child == 0:
-        code = 1
+        status = 1
         try:
             os.setsid()
-            signal.alarm(PLAN["seconds"])
-            for name in [n for n in sys.modules if n.split(".")[0] == "contrastlab"]:
-                del sys.modules[name]
-            dotted = module.removesuffix(".py").replace("/", ".")
-            sys.meta_path.insert(0, Loader(dotted, source, path))
-            import pytest
-
-            silence = io.StringIO()
-            with redirect_stdout(silence), redirect_stderr(silence):
-                arguments = ["-x", "-q", "-p", "no:cacheprovider", *(str(ROOT / "tests" / file) for file in files)]
-                code = int(pytest.main(arguments) != 0)
-        except BaseException:
-            code = 1
+            used = time.process_time()
+            limit = int(used + PLAN["cpu_seconds"])
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+            sys.meta_path.insert(0, Loader(module, source))
+            status = run_pytest("-x", *files)
         finally:
-            os._exit(code)
+            os._exit(int(status != 0))
     _, status = os.waitpid(child, 0)
     return os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0
 
 
+def test_files(module: str) -> list[str]:
+    """Tests that guard a module."""
+    return [str(ROOT / "tests" / file) for file in PLAN["killers"][module]]
+
+
 def fingerprint(module: str) -> str:
-    """Of a module and of the tests that guard it: what was tried before counts while it stays."""
-    files = [ROOT / "src" / module, *(ROOT / "tests" / f for f in PLAN["killers"][module])]
+    """Of a module and of the tests that guard it: a try counts as long as it stays."""
+    files = [ROOT / "src" / module, *map(Path, test_files(module))]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
-def tried() -> dict[tuple[str, str], bool]:
-    """(fingerprint, name) to whether a mutant survived."""
-    if not STATE.is_file():
-        return {}
-    lines = map(json.loads, STATE.read_text(encoding="utf-8").splitlines())
-    return {(entry["fingerprint"], entry["name"]): entry["survived"] for entry in lines}
+class Tries:
+    """Whether mutants survived, kept in ``STATE`` line by line."""
 
+    def __init__(self) -> None:
+        self.fingerprints = {module: fingerprint(module) for module in PLAN["killers"]}
+        self.outcomes: dict[tuple[str, str], bool] = {}
+        if STATE.is_file():
+            for line in STATE.read_text(encoding="utf-8").splitlines():
+                entry = json.loads(line)
+                self.outcomes[entry["fingerprint"], entry["name"]] = entry["survived"]
 
-def table(rows: list[dict[str, Any]], survivors: list[dict[str, Any]]) -> dict[str, Any]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.strip()  # fmt: skip
-    return {
-        "date": date.today().isoformat(), "commit": commit,
-        "tool": f"cosmic-ray {importlib.metadata.version('cosmic-ray')}",
-        "sample": PLAN["sample"], "seed": PLAN["seed"], "cases": PLAN["cases"],
-        "modules": rows, "survivors": survivors,
-    }  # fmt: skip
+    def key(self, mutant: Mutant) -> tuple[str, str]:
+        """Of the same change of the same text under the same tests."""
+        return self.fingerprints[mutant.module], mutant.name
 
+    def __contains__(self, mutant: Mutant) -> bool:
+        return self.key(mutant) in self.outcomes
 
-def main() -> None:  # noqa: C901
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=40.0, help="stop after this time; a further run goes on")
-    parser.add_argument("--only", default="", help="part of a module's name")
-    parser.add_argument("--list", action="store_true", help="only count the mutants")
-    chosen = parser.parse_args()
-    end = time.monotonic() + 60 * chosen.minutes
-    os.environ["CONTRASTLAB_CASES"] = str(PLAN["cases"])
-    os.chdir(ROOT)
-    known, rows, survivors = tried(), [], []
-    explained = {(e["module"], e["before"], e["after"]): e["because"] for e in PLAN.get("explained", [])}
-    if not chosen.list:
-        for name in (
-            "contrastlab.tables.plan",
-            "contrastlab.methods",
-            "contrastlab.information.bounds",
-            "hypothesis",
-            "pytest",
-        ):
-            importlib.import_module(name)
-    every = {module: places(module) for module in PLAN["killers"]}
-    some = {module: sampled(module, all_of_it) for module, all_of_it in every.items()}
-    if chosen.list:
-        for module in every:
-            print(f"{module:32} {len(every[module]):5} mutants, {len(some[module])} tried")
-        return
-    marks = {module: fingerprint(module) for module in every}
-    names = [(marks[m.module], m.name) for own in some.values() for m in own]
-    outcome = {name: known[mark, name] for mark, name in names if (mark, name) in known}
-    sound: set[str] = set()
-    # one mutant of every module in turn, so that a run that ends early has tried as many of each
-    for mutant in (m for turn in zip_longest(*some.values()) for m in turn if m is not None):
-        module, files = mutant.module, PLAN["killers"][mutant.module]
-        if mutant.name in outcome or chosen.only not in module or time.monotonic() > end:
-            continue
-        if module not in sound and not survives(None, files, module):
-            sys.exit(f"{module}: the tests fail without any change")
-        sound.add(module)
-        outcome[mutant.name] = survives(mutant, files, module)
+    def survived(self, mutant: Mutant) -> bool:
+        """Outcome of a mutant that was tried."""
+        return self.outcomes[self.key(mutant)]
+
+    def add(self, mutant: Mutant, survived: bool) -> None:
+        """Keep an outcome."""
+        self.outcomes[self.key(mutant)] = survived
+        mark, name = self.key(mutant)
         STATE.parent.mkdir(exist_ok=True)
         with STATE.open("a", encoding="utf-8") as file:
-            entry = {"fingerprint": marks[module], "name": mutant.name, "survived": outcome[mutant.name]}
-            file.write(json.dumps(entry) + "\n")
-        if outcome[mutant.name]:
+            file.write(json.dumps({"fingerprint": mark, "name": name, "survived": survived}) + "\n")
+
+
+def try_all(samples: dict[str, list[Mutant]], tries: Tries, minutes: float) -> None:
+    """Try what was not tried, a mutant of each module in turn: a run that ends early has tried as many of each."""
+    end = time.monotonic() + 60 * minutes
+    sound: set[str] = set()
+    turns = zip_longest(*samples.values())
+    for mutant in (mutant for turn in turns for mutant in turn if mutant is not None):
+        if mutant in tries:
+            continue
+        if time.monotonic() > end:
+            return
+        files = test_files(mutant.module)
+        if mutant.module not in sound:
+            if not survives(mutant.module, source_of(mutant.module), files):
+                sys.exit(f"{mutant.module}: the tests fail without any change")
+            sound.add(mutant.module)
+        source = mutated(mutant.module, mutant.operator, mutant.occurrence)
+        survived = survives(mutant.module, source, files)
+        tries.add(mutant, survived)
+        if survived:
             print(f"survived {mutant.name}, line {mutant.line}: {mutant.before} -> {mutant.after}", flush=True)
-    for module, own in some.items():
-        done = [m for m in own if m.name in outcome]
-        left = [m for m in done if outcome[m.name]]
-        rows.append({
-            "module": module, "mutants": len(every[module]), "sampled": len(own), "tried": len(done),
-            "killed": len(done) - len(left), "survived": len(left),
-        })  # fmt: skip
-        for m in left:
-            survivors.append({**asdict(m), "because": explained.get((module, m.before, m.after), "")})
-        print(rows[-1], flush=True)
-    STORED.write_text(json.dumps(table(rows, survivors), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    unfinished = sum(row["sampled"] - row["tried"] for row in rows)
-    print(f"{STORED.relative_to(ROOT)}: {len(survivors)} survivors; {unfinished} mutants left for a further run")
+
+
+def report(counts: dict[str, int], samples: dict[str, list[Mutant]], tries: Tries) -> dict[str, Any]:
+    """What was tried, as it is stored: a row for each module, and every mutant that survived."""
+    because = {(each["module"], each["before"], each["after"]): each["because"] for each in PLAN.get("explained", [])}
+    rows, survivors = [], []
+    for module, mutants in samples.items():
+        done = [mutant for mutant in mutants if mutant in tries]
+        left = [mutant for mutant in done if tries.survived(mutant)]
+        row = {"module": module, "mutants": counts[module], "sampled": len(mutants), "tried": len(done)}
+        rows.append({**row, "killed": len(done) - len(left), "survived": len(left)})
+        for mutant in left:
+            reason = because.get((module, mutant.before, mutant.after), "")
+            survivors.append({**asdict(mutant), "because": reason})
+    revision = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(revision, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "date": date.today().isoformat(),
+        "commit": commit,
+        "tool": f"cosmic-ray {importlib.metadata.version('cosmic-ray')}",
+        "sample": PLAN["sample"],
+        "seed": PLAN["seed"],
+        "cases": PLAN["cases"],
+        "modules": rows,
+        "survivors": survivors,
+    }
+
+
+def main() -> None:
+    """Try mutants, and store what came of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0, help="stop after this time; a further run goes on")
+    parser.add_argument("--list", action="store_true", help="only count the mutants")
+    given = parser.parse_args()
+    os.environ["CONTRASTLAB_CASES"] = str(PLAN["cases"])
+    os.chdir(ROOT)
+    every = {module: places(module) for module in PLAN["killers"]}
+    counts = {module: len(of_module) for module, of_module in every.items()}
+    samples = {module: sample(module, of_module) for module, of_module in every.items()}
+    if given.list:
+        for module, count in counts.items():
+            print(f"{module:40} {count:5} mutants, {len(samples[module])} sampled")
+        return
+    import_what_tests_import(sorted({file for module in samples for file in test_files(module)}))
+    tries = Tries()
+    try_all(samples, tries, given.minutes)
+    record = report(counts, samples, tries)
+    for row in record["modules"]:
+        print(row)
+    STORED.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    left = sum(row["sampled"] - row["tried"] for row in record["modules"])
+    print(f"{STORED.relative_to(ROOT)}: {len(record['survivors'])} survivors; {left} mutants left for a further run")
 
 
 if __name__ == "__main__":
