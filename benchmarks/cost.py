@@ -10,10 +10,10 @@ broadcasts (thousandths of the parameters), and that a small batch of one device
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -31,11 +31,6 @@ from contrastlab.scores.candidates import DENSE_BYTES, FEW
 from contrastlab.settings import Settings
 from contrastlab.support.errors import NotApplicableError, reject, unknown
 from contrastlab.views import Split
-
-__all__ = [
-    "KINDS", "Counts", "Epoch", "Fit", "Machine", "Rate", "Work", "all_gather", "all_reduce", "calibrate", "encoder",
-    "epoch", "memory", "predict", "work",
-]  # fmt: skip
 
 Kind = Literal["every", "uniform", "uniform, few", "region", "region, streamed"]
 KINDS: tuple[Kind, ...] = ("every", "uniform", "uniform, few", "region", "region, streamed")
@@ -64,9 +59,14 @@ class Counts:
 
 @lru_cache
 def encoder(
-    arch: str, *, stem: encoders.Stem = "imagenet", head: encoders.Head = "linear", dim: int = 128, side: int = 224,
+    arch: str,
+    *,
+    stem: encoders.Stem = "imagenet",
+    head: encoders.Head = "linear",
+    dim: int = 128,
+    side: int = 224,
     channels: int = 3,
-) -> Counts:  # fmt: skip
+) -> Counts:
     """Counts of an encoder, from a pass without data (on the device ``meta``).
 
     Args:
@@ -185,10 +185,91 @@ def _at(percent: schedules.Percent, progress: float) -> float:
     return schedules.at(percent, round(progress * 1000), 1000)
 
 
+class _Keys(NamedTuple):
+    """What the keys of a recipe add to a step, of all processes together where bytes are meant."""
+
+    count: int
+    """Keys that a query is compared with."""
+    slow: int
+    """Views without gradient, of each stream."""
+    directions: int
+    """Scores are taken from so many streams."""
+    products: int
+    """Matrix products of the size of the scores: forward, gradient of the queries, gradient of the keys."""
+    gathered: float
+    """Bytes that come to every process."""
+    stored: int
+    """Rows that every process holds, of each stream."""
+
+
+def _bank(images: int, streams: int, batch: int, row: int) -> _Keys:
+    gathered = float(batch * streams * (row + INDEX))
+    return _Keys(images, slow=0, directions=streams, products=2, gathered=gathered, stored=images)
+
+
+def _queue(keys: Queue, views: int, inputs: Sequence[int], batch: int, row: int, pixels: int) -> _Keys:
+    streams = len(inputs)
+    slow = 1 if views == 1 else views - 1
+    gathered = float(batch * streams * row)
+    if keys.shuffle_groups > 1:  # images go to other processes, and their keys come back
+        gathered += sum(batch * slow * (FLOAT * channels * pixels + row) for channels in inputs)
+    return _Keys(keys.size, slow, directions=streams, products=2, gathered=gathered, stored=keys.size)
+
+
+def _in_batch(keys: InBatch, is_split: bool, trained: int, batch: int, row: int) -> _Keys:
+    by_momentum = keys.momentum is not None
+    count = 2 * batch if keys.against == "both" and not is_split else batch
+    return _Keys(
+        count,
+        slow=trained if by_momentum else 0,
+        directions=2 if keys.symmetric else 1,
+        products=2 if by_momentum else 3,
+        gathered=2.0 * batch * row * (2 if not by_momentum else 1),  # keys come, and their gradients go back
+        stored=0,
+    )
+
+
+def _check(recipe: Recipe, settings: Settings, images: int, processes: int, progress: float) -> None:
+    if processes < 1 or settings.batch_size % processes:
+        raise reject("processes", processes, f"a divisor of the batch, {settings.batch_size}")
+    if images < settings.batch_size:
+        raise reject("images", images, f"at least the batch, {settings.batch_size}")
+    if not 0 <= progress <= 1:
+        raise reject("progress", progress, "a number from 0 to 1")
+    if not isinstance(recipe.keys, Bank | Queue | InBatch):
+        raise NotApplicableError(f"{recipe.name}: keys={recipe.keys!r} are no stored embeddings")
+
+
+def _operations_of_scores(kind: Kind, is_in_batch: bool, keys: _Keys, drawn: int, dim: int) -> float:
+    """Operations for one query: scores and their gradients."""
+    if kind == "every" or is_in_batch:
+        return 2.0 * dim * keys.products * keys.count
+    if kind == "uniform, few":  # forward and gradient of the drawn keys alone
+        return 2.0 * dim * 2 * drawn
+    if kind == "region, streamed":  # a chosen key is scored once more
+        return 2.0 * dim * (keys.count + 2 * drawn)
+    return 2.0 * dim * (keys.count + drawn)
+
+
+def _bytes_of_a_drawn_logit(kind: Kind, is_in_batch: bool, row: int) -> int:
+    """Index, value and gradient, and the key itself."""
+    numbers = INDEX + 2 * FLOAT
+    if kind == "every" or is_in_batch:
+        return numbers
+    if kind in ("uniform, few", "region, streamed"):  # a key scored by itself is read, put in order and read before
+        return numbers + 4 * row
+    return numbers + row  # a chosen key is read for the gradient
+
+
 def work(
-    recipe: Recipe, settings: Settings, images: int, *, processes: int = 1, image_channels: int = 3,
+    recipe: Recipe,
+    settings: Settings,
+    images: int,
+    *,
+    processes: int = 1,
+    image_channels: int = 3,
     progress: float = 1.0,
-) -> Work:  # fmt: skip
+) -> Work:
     """Work of a step.
 
     Args:
@@ -203,75 +284,59 @@ def work(
         ArgumentError: a batch that cannot be shared out, or that is larger than the data set.
         NotApplicableError: keys that are not stored embeddings.
     """
-    if processes < 1 or settings.batch_size % processes:
-        raise reject("processes", processes, f"a divisor of the batch, {settings.batch_size}")
-    if images < settings.batch_size:
-        raise reject("images", images, f"at least the batch, {settings.batch_size}")
-    if not 0 <= progress <= 1:
-        raise reject("progress", progress, "a number from 0 to 1")
-    choice = recipe.keys
-    if not isinstance(choice, Bank | Queue | InBatch):
-        raise NotApplicableError(f"{recipe.name}: keys={choice!r} are no stored embeddings")
+    _check(recipe, settings, images, processes, progress)
     inputs = recipe.views.channels(image_channels)
-    counts = [
+    encoders_of_streams = [
         encoder(
-            settings.arch, stem=settings.stem, head=settings.head, dim=settings.dim, side=settings.image_size,
+            settings.arch,
+            stem=settings.stem,
+            head=settings.head,
+            dim=settings.dim,
+            side=settings.image_size,
             channels=channels,
         )
         for channels in inputs
-    ]  # fmt: skip
-    streams, batch, pixels = len(counts), settings.batch_size, settings.image_size**2
+    ]
+    batch, pixels, row = settings.batch_size, settings.image_size**2, FLOAT * settings.dim
     queries = batch // processes
-    split, count = isinstance(recipe.views, Split), recipe.views.count
-    trained = 2 if isinstance(choice, InBatch) and not split else 1  # views with gradient, of each stream
-    slow = 0
-    keys, directions, sides = images, streams, 2  # bank: scores and the gradient of the queries
-    row = FLOAT * settings.dim
-    gathered = float(batch * streams * (row + INDEX))
-    if isinstance(choice, Queue):
-        slow = 1 if count == 1 else count - 1
-        keys = choice.size
-        gathered = batch * streams * row
-        if choice.shuffle_groups > 1:
-            gathered += sum(batch * slow * (FLOAT * channels * pixels + row) for channels in inputs)
-    elif isinstance(choice, InBatch):
-        slow = trained if choice.momentum is not None else 0
-        keys = batch * (2 if choice.against == "both" and not split else 1)
-        directions = 2 if choice.symmetric else 1
-        sides = 3 if choice.momentum is None else 2
-        # keys come, and their gradients go back
-        gathered = 2 * batch * row * (1 if choice.momentum is not None else 2)
-    kind, drawn = _kind(recipe, keys, batch), _drawn(recipe, keys, progress)
-    asked = directions * queries
-    looked = 0 if kind == "uniform, few" else keys
-    one_by_one = kind in ("uniform, few", "region, streamed")
-    # of a drawn logit: its index, the value and its gradient
-    drawn_bytes = INDEX + 2 * FLOAT
-    product = 2.0 * asked * settings.dim * sides * keys
-    if kind != "every" and not isinstance(choice, InBatch):
-        product = 2.0 * asked * settings.dim * (looked + drawn * (1 + one_by_one))
-        # a chosen key is read for the gradient; scored by itself it is read, put in order and read before
-        drawn_bytes += row * (1 + 3 * one_by_one)
+    views = recipe.views.count
+    is_in_batch = isinstance(recipe.keys, InBatch)
+    is_split = isinstance(recipe.views, Split)
+    trained = 2 if is_in_batch and not is_split else 1  # views with gradient, of each stream
+    match recipe.keys:
+        case Bank():
+            keys = _bank(images, len(inputs), batch, row)
+        case Queue():
+            keys = _queue(recipe.keys, views, inputs, batch, row, pixels)
+        case InBatch():
+            keys = _in_batch(recipe.keys, is_split, trained, batch, row)
+
+    kind = _kind(recipe, keys.count, batch)
+    drawn = _drawn(recipe, keys.count, progress)
+    asked = keys.directions * queries
+    scored = 0 if kind == "uniform, few" else keys.count
+    operations = _operations_of_scores(kind, is_in_batch, keys, drawn, settings.dim)
     if isinstance(recipe.positives, Many | Joint):
-        product += 4.0 * asked * recipe.positives.count * settings.dim
-    parameters = sum(c.parameters for c in counts)
-    stored = {Bank: images, Queue: keys, InBatch: 0}[type(choice)]
+        operations += 4.0 * recipe.positives.count * settings.dim
+    parameters = sum(each.parameters for each in encoders_of_streams)
+    operations_of_encoders = sum(trained * each.training + keys.slow * each.forward for each in encoders_of_streams)
+    copies = 4 if keys.slow else 3  # parameters, gradients, momentum, slow network
     return Work(
         kind=kind,
         queries=queries,
         steps=images // batch,
-        encoder=float(queries * sum(trained * c.training + slow * c.forward for c in counts)),
-        product=product,
-        pairs=float(asked * keys),
-        scores=float(asked * looked),
+        encoder=float(queries * operations_of_encoders),
+        product=asked * operations,
+        pairs=float(asked * keys.count),
+        scores=float(asked * scored),
         drawn=float(asked * drawn),
-        drawn_bytes=float(asked * drawn * drawn_bytes),
-        views=float(queries * count * sum(inputs) * pixels),
+        drawn_bytes=float(asked * drawn * _bytes_of_a_drawn_logit(kind, is_in_batch, row)),
+        views=float(queries * views * sum(inputs) * pixels),
         reduced=all_reduce(FLOAT * parameters, processes),
-        gathered=all_gather(gathered, processes),
-        state=float(FLOAT * parameters * (4 if slow else 3)),
-        stored=float(streams * stored * row),
-        activations=float(queries * trained * sum(c.activations for c in counts)),
+        gathered=all_gather(keys.gathered, processes),
+        state=float(FLOAT * parameters * copies),
+        stored=float(len(inputs) * keys.stored * row),
+        activations=float(queries * trained * sum(each.activations for each in encoders_of_streams)),
     )
 
 
