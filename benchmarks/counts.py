@@ -58,11 +58,37 @@ SCATTERS = {"index_copy_", "index_add_", "scatter_", "scatter_add_", "index_put_
 """Operations that write to their first input as much as they read of the others."""
 
 FREE = {
-    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "view", "_unsafe_view", "reshape",
-    "expand", "permute", "transpose", "t", "slice", "select", "unsqueeze", "squeeze", "detach", "alias", "as_strided",
-    "unbind", "split", "split_with_sizes", "chunk", "unfold", "diagonal", "lift_fresh", "scalar_tensor",
-    "_reshape_alias", "real", "movedim",
-}  # fmt: skip
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "view",
+    "_unsafe_view",
+    "reshape",
+    "expand",
+    "permute",
+    "transpose",
+    "t",
+    "slice",
+    "select",
+    "unsqueeze",
+    "squeeze",
+    "detach",
+    "alias",
+    "as_strided",
+    "unbind",
+    "split",
+    "split_with_sizes",
+    "chunk",
+    "unfold",
+    "diagonal",
+    "lift_fresh",
+    "scalar_tensor",
+    "_reshape_alias",
+    "real",
+    "movedim",
+}
 """Operations that start no kernel."""
 
 

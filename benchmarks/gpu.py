@@ -78,9 +78,17 @@ CASES = (
 )
 COMPILED = ("SimCLR, ResNet-18, 32 px", "MoCo, ResNet-18, 224 px")
 AGREE = (
-    "ring/ir", "ring/iring", "ring/moco", "ring/mocoring", "ring/cmc", "vince/ir", "vince/ball_sneigh", "jcl/jcl",
-    "fmicl/kl", "fmicl/simclr",
-)  # fmt: skip
+    "ring/ir",
+    "ring/iring",
+    "ring/moco",
+    "ring/mocoring",
+    "ring/cmc",
+    "vince/ir",
+    "vince/ball_sneigh",
+    "jcl/jcl",
+    "fmicl/kl",
+    "fmicl/simclr",
+)
 
 
 class Bench:
@@ -191,9 +199,16 @@ def train_tiny(method: str, device: str) -> Trained:
         # all of a region: a drawn position in it holds another key on another device
         recipe = recipe.override({"negatives.k": None})
     settings = Settings(
-        image_size=16, arch="tiny", stem="cifar", dim=16, epochs=2, batch_size=16, milestones=(), knn_every=0,
+        image_size=16,
+        arch="tiny",
+        stem="cifar",
+        dim=16,
+        epochs=2,
+        batch_size=16,
+        milestones=(),
+        knn_every=0,
         augmentation="mocov2",
-    )  # fmt: skip
+    )
     fabric = Fabric(accelerator=device, devices=1, precision="32-true")
     on_device = loop.generator
     loop.generator = lambda seed, purpose, step=0, device="cpu": seeds.generator(seed, purpose, step)  # type: ignore[assignment]
@@ -217,9 +232,13 @@ def agree(bench: Bench) -> None:
             length += float(tensor.double().square().sum())
         worst = max(abs(a - b) / abs(b) for a, b in losses)
         bench.append(
-            "agree", method, losses_there=[a for a, _ in losses], losses_cpu=[b for _, b in losses],
-            relative_loss=worst, relative_weights=(distance / length) ** 0.5,
-        )  # fmt: skip
+            "agree",
+            method,
+            losses_there=[a for a, _ in losses],
+            losses_cpu=[b for _, b in losses],
+            relative_loss=worst,
+            relative_weights=(distance / length) ** 0.5,
+        )
 
 
 # -- (b) milliseconds a step -----------------------------------------------------------------------
@@ -246,10 +265,19 @@ def time_steps(bench: Bench, case: Case, how: str, block: int = 15) -> None:
     peak = torch.cuda.max_memory_allocated() if bench.device == "cuda" else None
     step = statistics.median(blocks)
     bench.append(
-        "steps", case.name, how=how, method=case.method, ms=step, blocks_ms=blocks, batch=settings.batch_size,
-        image_size=settings.image_size, pictures_per_s=1000 * settings.batch_size / step,
-        s_per_epoch=step * (PICTURES // settings.batch_size) / 1000, peak_bytes=peak, processes=bench.processes,
-    )  # fmt: skip
+        "steps",
+        case.name,
+        how=how,
+        method=case.method,
+        ms=step,
+        blocks_ms=blocks,
+        batch=settings.batch_size,
+        image_size=settings.image_size,
+        pictures_per_s=1000 * settings.batch_size / step,
+        s_per_epoch=step * (PICTURES // settings.batch_size) / 1000,
+        peak_bytes=peak,
+        processes=bench.processes,
+    )
 
 
 def steps(bench: Bench) -> None:
@@ -358,9 +386,13 @@ def kernels(bench: Bench) -> None:
             busy = sum(ms for ms, _ in spent.values())
             step = bench.milliseconds(*marks) / 10
             bench.append(
-                "kernels", case.name, step_ms=step, busy_ms=busy, count=sum(count for _, count in spent.values()),
+                "kernels",
+                case.name,
+                step_ms=step,
+                busy_ms=busy,
+                count=sum(count for _, count in spent.values()),
                 kernels=[{"name": name[:120], "ms": ms, "calls": calls} for name, (ms, calls) in longest],
-            )  # fmt: skip
+            )
             for name, (ms, calls) in longest[:6]:
                 print(f"    {ms:7.3f} ms {calls:6.1f} × {name[:90]}", flush=True)
 
@@ -392,15 +424,27 @@ def simclr(bench: Bench) -> None:
     normalise = torch.nn.functional.normalize
     right = tasks.knn(normalise(rows, dim=1), labels, normalise(queries, dim=1), truth)
     bench.append(
-        "simclr", CASES[0].name, epochs=settings.epochs, minutes=done.seconds / 60, compiled=compiles,
-        processes=bench.processes, knn=tasks.Measured.share(right).value, loss=done.history[-1]["loss"],
-        data_note=splits.note, settings=settings.model_dump(mode="json", exclude_defaults=True),
-    )  # fmt: skip
+        "simclr",
+        CASES[0].name,
+        epochs=settings.epochs,
+        minutes=done.seconds / 60,
+        compiled=compiles,
+        processes=bench.processes,
+        knn=tasks.Measured.share(right).value,
+        loss=done.history[-1]["loss"],
+        data_note=splits.note,
+        settings=settings.model_dump(mode="json", exclude_defaults=True),
+    )
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {
-    "agree": agree, "steps": steps, "waits": waits, "kernels": kernels, "compiled": compiled, "simclr": simclr,
-}  # fmt: skip
+    "agree": agree,
+    "steps": steps,
+    "waits": waits,
+    "kernels": kernels,
+    "compiled": compiled,
+    "simclr": simclr,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

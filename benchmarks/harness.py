@@ -66,9 +66,14 @@ def peer(name: str, make: Callable[[], Way]) -> Way | Missing:
 
 
 def loss_way(
-    name: str, loss: Callable[..., Tensor], inputs: Sequence[Tensor], *,
-    after: Callable[[], object] | None = None, peer: bool = False, equal: bool = True,
-) -> Way:  # fmt: skip
+    name: str,
+    loss: Callable[..., Tensor],
+    inputs: Sequence[Tensor],
+    *,
+    after: Callable[[], object] | None = None,
+    peer: bool = False,
+    equal: bool = True,
+) -> Way:
     """Forward and backward of a scalar ``loss(*inputs)``, and what a step does ``after`` them."""
     asked = [x for x in inputs if x.requires_grad]
 

@@ -33,9 +33,11 @@ ALLOWED = {
 
 def command(what: str) -> list[str]:
     """A fresh interpreter that runs code, or a command of the package."""
-    return [sys.executable, "-c", what] if what.startswith("import ") else [
-        sys.executable, "-m", "contrastlab", *what.split()
-    ]  # fmt: skip
+    return (
+        [sys.executable, "-c", what]
+        if what.startswith("import ")
+        else [sys.executable, "-m", "contrastlab", *what.split()]
+    )
 
 
 def seconds(what: str) -> float:

@@ -45,10 +45,17 @@ def child(batch: int, chunks: int) -> dict[str, Any]:
     held, began = peak(), time.monotonic()
     (row,) = pretrain(methods.get(METHOD), settings, pictures, log=lambda line: None).history
     return {
-        "batch": batch, "accumulate": chunks, "method": METHOD, "arch": "small", "held_bytes": held,
-        "peak_bytes": peak(), "wall_s": time.monotonic() - began, "loss": row["loss"],
-        "date": datetime.now(UTC).isoformat(timespec="seconds"), "provenance": provenance(),
-    }  # fmt: skip
+        "batch": batch,
+        "accumulate": chunks,
+        "method": METHOD,
+        "arch": "small",
+        "held_bytes": held,
+        "peak_bytes": peak(),
+        "wall_s": time.monotonic() - began,
+        "loss": row["loss"],
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "provenance": provenance(),
+    }
 
 
 def main() -> int:
@@ -66,9 +73,12 @@ def main() -> int:
     known = {(row["batch"], row["accumulate"]) for row in stored}
     for point in (each for each in POINTS if each[0] <= args.largest and each not in known):
         run = subprocess.run(
-            [sys.executable, __file__, "--point", *map(str, point)], stdout=subprocess.PIPE, text=True, check=True,
+            [sys.executable, __file__, "--point", *map(str, point)],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        )
         row = json.loads(run.stdout.splitlines()[-1])
         stored = sorted([*stored, row], key=lambda each: (each["batch"], each["accumulate"]))
         args.out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")

@@ -60,11 +60,29 @@ def pages(left_out: Collection[str] = ()) -> int:
 
 
 PRELOADED = (
-    "IPython", "anywidget", "contrastbook.evidence", "contrastbook.figures.panels", "contrastbook.figures.playground",
-    "contrastbook.figures.widgets", "contrastlab.tables.notebook", "contrastlab.train.loop", "contrastlab.tasks",
-    "faiss", "ipykernel.kernelapp", "ipywidgets", "lightning_fabric", "matplotlib.pyplot", "pandas", "plotly.express",
-    "scipy.stats", "sklearn.linear_model", "torch", "torch._dynamo", "torch.utils.tensorboard", "torchvision",
-)  # fmt: skip
+    "IPython",
+    "anywidget",
+    "contrastbook.evidence",
+    "contrastbook.figures.panels",
+    "contrastbook.figures.playground",
+    "contrastbook.figures.widgets",
+    "contrastlab.tables.notebook",
+    "contrastlab.train.loop",
+    "contrastlab.tasks",
+    "faiss",
+    "ipykernel.kernelapp",
+    "ipywidgets",
+    "lightning_fabric",
+    "matplotlib.pyplot",
+    "pandas",
+    "plotly.express",
+    "scipy.stats",
+    "sklearn.linear_model",
+    "torch",
+    "torch._dynamo",
+    "torch.utils.tensorboard",
+    "torchvision",
+)
 """What notebooks import, and ``torch._dynamo``, whose import takes three seconds of the first optimiser."""
 
 

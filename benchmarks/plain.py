@@ -35,9 +35,21 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 def shared_settings(images: int, epochs: int) -> Settings:
     """SimCLR's views, a head of two layers and the rate of lightly's benchmark, 0.06 for each 128 pictures."""
     return Settings(
-        train_images=images, image_size=32, arch="tiny", stem="cifar", head="mlp", dim=128, augmentation="simclr",
-        epochs=epochs, batch_size=256, lr=0.12, weight_decay=5e-4, schedule="cosine", milestones=(), knn_every=0,
-    )  # fmt: skip
+        train_images=images,
+        image_size=32,
+        arch="tiny",
+        stem="cifar",
+        head="mlp",
+        dim=128,
+        augmentation="simclr",
+        epochs=epochs,
+        batch_size=256,
+        lr=0.12,
+        weight_decay=5e-4,
+        schedule="cosine",
+        milestones=(),
+        knn_every=0,
+    )
 
 
 def train_plain(settings: Settings, pictures: Tensor, seed: int, batch_norm: bool) -> tuple[nn.ModuleList, float]:
@@ -48,9 +60,12 @@ def train_plain(settings: Settings, pictures: Tensor, seed: int, batch_norm: boo
     width, dim, batch = network.feature_dim, settings.dim, settings.batch_size
     if batch_norm:
         network.head = nn.Sequential(
-            nn.Linear(width, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(),
-            nn.Linear(width, dim, bias=False), nn.BatchNorm1d(dim),
-        )  # fmt: skip
+            nn.Linear(width, width, bias=False),
+            nn.BatchNorm1d(width),
+            nn.ReLU(),
+            nn.Linear(width, dim, bias=False),
+            nn.BatchNorm1d(dim),
+        )
     view = v2.Compose(
         [
             v2.RandomResizedCrop(32, scale=(0.08, 1.0), antialias=True),
@@ -125,10 +140,13 @@ def main(arguments: list[str] | None = None) -> int:
             runs.append({"who": who, "seed": seed, "knn200": accuracy, "loss": nats, "seconds": seconds})
             print(f"{who:12} seed {seed}: 200-NN {accuracy:.2f} %, loss {nats:.4f} nats, {seconds:.0f} s", flush=True)
         record = {
-            "dataset": asked.dataset, "data": splits.note, "batch_norm": asked.batch_norm,
+            "dataset": asked.dataset,
+            "data": splits.note,
+            "batch_norm": asked.batch_norm,
             "settings": settings.model_dump(mode="json", exclude_defaults=True),
-            "runs": runs, "machine": provenance("cpu"),
-        }  # fmt: skip
+            "runs": runs,
+            "machine": provenance("cpu"),
+        }
         asked.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return 0
 

@@ -26,9 +26,12 @@ FILE = Path(__file__).parents[1] / "results" / SPREAD
 CELLS = [("ring/ir", 0), ("ring/moco", 0)]
 """Of ring Table 1, profile first, on plain_shapes."""
 WAYS = {
-    "bf16": ("", "bf16-mixed", 1), "float32": ("", "32-true", 1), "float32, AVX2": ("avx2", "32-true", 1),
-    "float32, no vectors": ("default", "32-true", 1), "float32, two threads": ("", "32-true", 2),
-}  # fmt: skip
+    "bf16": ("", "bf16-mixed", 1),
+    "float32": ("", "32-true", 1),
+    "float32, AVX2": ("avx2", "32-true", 1),
+    "float32, no vectors": ("default", "32-true", 1),
+    "float32, two threads": ("", "32-true", 2),
+}
 """Name to instruction set, precision and threads."""
 
 

@@ -46,8 +46,13 @@ def points() -> Iterator[Point]:
             yield {"curve": "batch", "method": method, "keys": size, "batch": batch, "quick": batch == 32}
     for count in (2, 4, 8, 16):
         yield {
-            "curve": "views", "method": "jcl/jcl", "keys": QUEUE, "batch": BATCH, "count": count, "quick": count == 2
-        }  # fmt: skip
+            "curve": "views",
+            "method": "jcl/jcl",
+            "keys": QUEUE,
+            "batch": BATCH,
+            "count": count,
+            "quick": count == 2,
+        }
     for launch in ("one process", "--devices 2", "torchrun"):
         yield {"curve": "launch", "launch": launch, "quick": False}
 
@@ -185,10 +190,19 @@ def launch_of(how: str) -> dict[str, Any]:
             "one process": [*python, "contrastlab", *cell.split()],
             "--devices 2": [*python, "contrastlab", *cell.split(), "--devices", "2", "--strategy", "ddp"],
             "torchrun": [
-                *python, "torch.distributed.run", "--nproc-per-node", "2", "-m", "contrastlab", *cell.split(),
-                "--devices", "2", "--strategy", "ddp",
+                *python,
+                "torch.distributed.run",
+                "--nproc-per-node",
+                "2",
+                "-m",
+                "contrastlab",
+                *cell.split(),
+                "--devices",
+                "2",
+                "--strategy",
+                "ddp",
             ],
-        }[how]  # fmt: skip
+        }[how]
         subprocess.run([*run, "--out", folder], check=True, capture_output=True)
         found = [json.loads(p.read_text()) for p in Path(folder).glob("*_table*/**/*.json")]
     (stored,) = found
@@ -232,9 +246,11 @@ def measure(point: Point) -> tuple[dict[str, Any], dict[str, Any] | None]:
     now = dict(asked)
     while True:
         run = subprocess.run(
-            [sys.executable, __file__, "--point", json.dumps(now)], capture_output=True, text=True,
+            [sys.executable, __file__, "--point", json.dumps(now)],
+            capture_output=True,
+            text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        )
         if run.returncode == 0:
             done = json.loads(run.stdout.splitlines()[-1])
             date = datetime.now(UTC).isoformat(timespec="seconds")

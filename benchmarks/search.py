@@ -82,9 +82,12 @@ def store(search: Search, run: dict[str, Any]) -> None:
     """Add a run, also while another process adds one."""
     held = files.lock(FOLDER / ".lock")
     head = {
-        "what": search.what, "command": f"OMP_NUM_THREADS=1 python benchmarks/search.py {search.name}",
-        "held_out": search.held_out, "torch": torch.__version__, **search.stated,
-    }  # fmt: skip
+        "what": search.what,
+        "command": f"OMP_NUM_THREADS=1 python benchmarks/search.py {search.name}",
+        "held_out": search.held_out,
+        "torch": torch.__version__,
+        **search.stated,
+    }
     files.write_whole(_path(search), text({**head, "runs": [*stored(search), run]}))
     if held is not None:
         held.release()
@@ -108,8 +111,9 @@ def measure(splits: Splits, row: str, settings: Settings, seed: int, metric: str
     return {
         "accuracy": round(measured[metric].value, 2),
         "loss": round(done.history[-1]["loss"], 3) if done.history else None,
-        "train_cpu_s": round(trained - began, 1), "probe_cpu_s": round(time.process_time() - trained, 1),
-    }  # fmt: skip
+        "train_cpu_s": round(trained - began, 1),
+        "probe_cpu_s": round(time.process_time() - trained, 1),
+    }
 
 
 def on_stored_encoder(search: Search, row: str, settings: Settings, seed: int) -> dict[str, Any]:

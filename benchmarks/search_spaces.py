@@ -192,14 +192,29 @@ RINGS = ("ring/iring", "ring/cmcring", "ring/mocoring")
 
 # Where the search for `first` began: what is now profile `pilot`, shortened, in bfloat16.
 START: dict[str, Any] = {
-    "train_images": 2000, "image_size": 32, "augmentation": "instdisc", "arch": "tiny", "stem": "cifar", "epochs": 60,
-    "batch_size": 128, "lr": 0.1, "weight_decay": 5e-4, "schedule": "cosine", "milestones": [], "knn_every": 0,
-    "precision": "bf16-mixed", "linear": {"solver": "lbfgs", "features": "pooled", "train_images": 5000},
+    "train_images": 2000,
+    "image_size": 32,
+    "augmentation": "instdisc",
+    "arch": "tiny",
+    "stem": "cifar",
+    "epochs": 60,
+    "batch_size": 128,
+    "lr": 0.1,
+    "weight_decay": 5e-4,
+    "schedule": "cosine",
+    "milestones": [],
+    "knn_every": 0,
+    "precision": "bf16-mixed",
+    "linear": {"solver": "lbfgs", "features": "pooled", "train_images": 5000},
     "overrides": {
-        "negatives.k": 1023, "negatives.nearest": 512, "keys.size": 512, "keys.momentum": 0.99,
-        "positives.clusters": 200, "positives.runs": 1,
+        "negatives.k": 1023,
+        "negatives.nearest": 512,
+        "keys.size": 512,
+        "keys.momentum": 0.99,
+        "positives.clusters": 200,
+        "positives.runs": 1,
     },
-}  # fmt: skip
+}
 
 CROP = {"augmentation": "cmc"}  # crop and flip, no colour jitter
 SLOW = {**CROP, "warmup_epochs": 5}
@@ -211,8 +226,11 @@ def _base(**more: Any) -> dict[str, Any]:
 
 
 FIRST = Search(
-    "first", "accuracy (percent) of ring Table 1's rows on held-out training images: choice of profile first",
-    held_out=3000, start=START, unordered=True,
+    "first",
+    "accuracy (percent) of ring Table 1's rows on held-out training images: choice of profile first",
+    held_out=3000,
+    start=START,
+    unordered=True,
     # on the full set, where it began; on the plain one, the choice
     listed={
         "plain: random": ("plain_shapes", {}, RANDOM),
@@ -220,11 +238,15 @@ FIRST = Search(
         "plain: LA, 500 clusters": ("plain_shapes", _base(overrides={"positives.clusters": 500}), (LA,)),
         # an own row that is still random lies outside the ball, where LA has no gradient, unless that is the whole bank
         "plain: LA, 500 clusters, all nearest": (
-            "plain_shapes", _base(overrides={"positives.clusters": 500, "negatives.nearest": 2000}), (LA,)
+            "plain_shapes",
+            _base(overrides={"positives.clusters": 500, "negatives.nearest": 2000}),
+            (LA,),
         ),
         "plain: LA, 200 clusters, all nearest": ("plain_shapes", _base(overrides={"negatives.nearest": 2000}), (LA,)),
         "plain: LA, rate 0.5, 500 clusters": (
-            "plain_shapes", _base(overrides={"keys.rate": 0.5, "positives.clusters": 500}), (LA,)
+            "plain_shapes",
+            _base(overrides={"keys.rate": 0.5, "positives.clusters": 500}),
+            (LA,),
         ),
         "plain: rate 0.5": ("plain_shapes", _base(overrides={"keys.rate": 0.5}), (LA, IR)),
         "plain: 1 part": ("plain_shapes", _base(overrides={"keys.shuffle_groups": 1}), (MOCO,)),
@@ -236,15 +258,21 @@ FIRST = Search(
         "full: base, 1,000 images": ("shapes", _base(train_images=1000, epochs=120), (IR, MOCO)),
         "full: base, 4,000 images": ("shapes", _base(train_images=4000, epochs=30), (IR, MOCO)),
     },
-)  # fmt: skip
+)
 
 # A third of the length of profile `laptop`, or less: about 80 to 120 core-seconds a run.
 SHORT: dict[str, Any] = {
-    "image_size": 32, "arch": "small", "stem": "cifar", "schedule": "cosine", "milestones": [], "warmup_epochs": 1,
-    "knn_every": 0, "precision": "bf16-mixed",
+    "image_size": 32,
+    "arch": "small",
+    "stem": "cifar",
+    "schedule": "cosine",
+    "milestones": [],
+    "warmup_epochs": 1,
+    "knn_every": 0,
+    "precision": "bf16-mixed",
     "linear": {"solver": "lbfgs", "features": "pooled", "train_images": 10000},
     "overrides": {"negatives.k": 1023, "positives.runs": 1},
-}  # fmt: skip
+}
 OPTIMISER = {"lr": (0.03, 0.06, 0.12, 0.24), "batch_size": (64, 128, 256), "weight_decay": (1e-4, 5e-4)}
 JITTERED = ("instdisc", "mocov2", "simclr")
 VALIDATION = "accuracy (percent) on 5,000 held-out training images of CIFAR-10, 500 of each class: "
@@ -260,56 +288,107 @@ def _family(name: str, rows: tuple[str, ...], images: int, **more: Any) -> Searc
 # Every combination of rate and batch at the length of the profile, with all else as the profile of the table has it.
 RANGES = {"lr": (0.01, 0.03, 0.1), "batch_size": (64, 128)}
 VIDEO = Search(
-    "video", "accuracy (percent) of action recognition on 200 held-out training clips of 'clips'", 200,
+    "video",
+    "accuracy (percent) of action recognition on 200 held-out training clips of 'clips'",
+    200,
     {
-        "image_size": 32, "augmentation": "cmc", "arch": "caffenet", "stem": "cifar", "width": 0.25, "epochs": 40,
-        "weight_decay": 1e-4, "schedule": "cosine", "milestones": [], "knn_every": 0, "precision": "auto", "dim": 128,
+        "image_size": 32,
+        "augmentation": "cmc",
+        "arch": "caffenet",
+        "stem": "cifar",
+        "width": 0.25,
+        "epochs": 40,
+        "weight_decay": 1e-4,
+        "schedule": "cosine",
+        "milestones": [],
+        "knn_every": 0,
+        "precision": "auto",
+        "dim": 128,
         "overrides": {"views.stack": 4, "views.k": 3},
         "action": {"epochs": 60, "batch_size": 64, "milestones": [40], "frames": 8, "crops": 1, "train_clips": 400},
     },
-    rows=("cmc/video_v", "cmc/video_d", "cmc/video_vd"), ranges=RANGES, metric="action", data="clips", longer=1,
-)  # fmt: skip
+    rows=("cmc/video_v", "cmc/video_d", "cmc/video_vd"),
+    ranges=RANGES,
+    metric="action",
+    data="clips",
+    longer=1,
+)
 # The smallest encoder on few images often seen, with what all such searches share.
 SMALLEST: dict[str, Any] = {
-    **SHORT, "arch": "tiny", "train_images": 5000, "batch_size": 128, "weight_decay": 1e-4, "precision": "auto",
-    "linear": {"solver": "lbfgs", "features": "pooled"}, "overrides": {},
-}  # fmt: skip
+    **SHORT,
+    "arch": "tiny",
+    "train_images": 5000,
+    "batch_size": 128,
+    "weight_decay": 1e-4,
+    "precision": "auto",
+    "linear": {"solver": "lbfgs", "features": "pooled"},
+    "overrides": {},
+}
 # Small networks at full length. The printed rate of the bank, 0.5, is for runs of 240 epochs; like a queue's momentum,
 # it is chosen anew for short ones.
 COLOURS = Search(
-    "colours", f"{VALIDATION}cmc/lab, cmc/ydbdr", 5000,
+    "colours",
+    f"{VALIDATION}cmc/lab, cmc/ydbdr",
+    5000,
     {**SMALLEST, "augmentation": "cmc", "epochs": 60, "overrides": {"negatives.k": 1023}},
-    rows=("cmc/lab", "cmc/ydbdr"), ranges={"keys.rate": (0.5, 0.9), "lr": (0.03, 0.06, 0.12)}, longer=1,
-)  # fmt: skip
+    rows=("cmc/lab", "cmc/ydbdr"),
+    ranges={"keys.rate": (0.5, 0.9), "lr": (0.03, 0.06, 0.12)},
+    longer=1,
+)
 # A row of cmc Table 9 at the length of its profile: how slowly should the keys of two streams follow in a short run?
 STREAM_QUEUES = Search(
-    "stream-queues", f"{VALIDATION}cmc/cmc_moco", 5000,
+    "stream-queues",
+    f"{VALIDATION}cmc/cmc_moco",
+    5000,
     {
-        "image_size": 32, "augmentation": "cmc", "arch": "small", "stem": "cifar", "width": 0.5, "train_images": 5000,
-        "epochs": 60, "batch_size": 128, "lr": 0.03, "weight_decay": 1e-4, "schedule": "cosine", "milestones": [],
-        "warmup_epochs": 1, "knn_every": 0, "precision": "auto", "linear": {"solver": "lbfgs", "features": "pooled"},
+        "image_size": 32,
+        "augmentation": "cmc",
+        "arch": "small",
+        "stem": "cifar",
+        "width": 0.5,
+        "train_images": 5000,
+        "epochs": 60,
+        "batch_size": 128,
+        "lr": 0.03,
+        "weight_decay": 1e-4,
+        "schedule": "cosine",
+        "milestones": [],
+        "warmup_epochs": 1,
+        "knn_every": 0,
+        "precision": "auto",
+        "linear": {"solver": "lbfgs", "features": "pooled"},
         "overrides": {"keys.size": 4096, "keys.shuffle_groups": 4},
     },
-    rows=("cmc/cmc_moco",), ranges={"keys.momentum": (0.99, 0.996, 0.999)}, longer=1,
-)  # fmt: skip
+    rows=("cmc/cmc_moco",),
+    ranges={"keys.momentum": (0.99, 0.996, 0.999)},
+    longer=1,
+)
 # The smallest encoder, for tables of many rows. The rate of a bank is searched beside the learning rate, and the row
 # with logistic terms is one of those that choose.
 VINCE = Search(
-    "vince", f"{VALIDATION}vince/ir, vince/ir_nce, vince/ball", 5000,
+    "vince",
+    f"{VALIDATION}vince/ir, vince/ir_nce, vince/ball",
+    5000,
     {**SMALLEST, "augmentation": "simclr", "epochs": 20, "overrides": {"negatives.k": 1023}},
     rows=("vince/ir", "vince/ir_nce", "vince/ball"),
-    ranges={"lr": (0.01, 0.03, 0.1, 0.003), "keys.rate": (0.5, 0.9)}, longer=3,
-)  # fmt: skip
+    ranges={"lr": (0.01, 0.03, 0.1, 0.003), "keys.rate": (0.5, 0.9)},
+    longer=3,
+)
 # Rows with rings and close neighbours, at the length of the profile, with the bank's rate as that search chose it.
 VINCE_NEIGHBOURS = Search(
-    "vince-neighbours", f"{VALIDATION}vince/ball, vince/ball_sneigh, vince/ring, vince/ring_sneigh", 5000,
+    "vince-neighbours",
+    f"{VALIDATION}vince/ball, vince/ball_sneigh, vince/ring, vince/ring_sneigh",
+    5000,
     {
-        **SMALLEST, "augmentation": "simclr", "epochs": 60,
+        **SMALLEST,
+        "augmentation": "simclr",
+        "epochs": 60,
         "overrides": {"negatives.k": 1023, "keys.rate": 0.9},
     },
-    rows=("vince/ball", "vince/ball_sneigh", "vince/ring", "vince/ring_sneigh"), ranges={"lr": (0.01, 0.03, 0.003)},
+    rows=("vince/ball", "vince/ball_sneigh", "vince/ring", "vince/ring_sneigh"),
+    ranges={"lr": (0.01, 0.03, 0.003)},
     longer=1,
-)  # fmt: skip
+)
 # Each row of VINCE Table 1 has a rate of its own, chosen at the full length of the profile. Every row tried the first
 # four rates, and then the next one beyond its best for as long as the best lay at an edge.
 VINCE_ROWS = tuple(papers.plan("vince", 1).rows)
@@ -341,16 +420,24 @@ VINCE_RATES, VINCE_LAB_RATES = (
     )
 )
 IN_BATCH = Search(
-    "in-batch", f"{VALIDATION}fmicl/kl, fmicl/simclr, fmicl/au", 5000,
+    "in-batch",
+    f"{VALIDATION}fmicl/kl, fmicl/simclr, fmicl/au",
+    5000,
     {**SMALLEST, "head": "mlp", "epochs": 20},
     rows=("fmicl/kl", "fmicl/simclr", "fmicl/au"),
-    ranges={"lr": (0.02, 0.06, 0.18, 0.006), "augmentation": ("mocov2", "simclr")}, longer=2,
-)  # fmt: skip
+    ranges={"lr": (0.02, 0.06, 0.18, 0.006), "augmentation": ("mocov2", "simclr")},
+    longer=2,
+)
 # What scales a loss and nobody else can choose for it, at the length of the profile: α and σ² of f-MICL (α was tuned by
 # its authors, too), the temperature of SimCLR, weight and rate of uniformity. Values of the papers come first.
 BATCH_LENGTH = {
-    **SMALLEST, "head": "mlp", "epochs": 40, "lr": 0.02, "augmentation": "mocov2", "overrides": {},
-}  # fmt: skip
+    **SMALLEST,
+    "head": "mlp",
+    "epochs": 40,
+    "lr": 0.02,
+    "augmentation": "mocov2",
+    "overrides": {},
+}
 
 
 def _scales(row: str, **ranges: tuple[float, ...]) -> Search:
@@ -500,19 +587,30 @@ LATER = (
 )
 # JCL's six views a step; parts of the batch-norm and the queue's length as the search ``queue`` chose them.
 JOINT = Search(
-    "joint", f"{VALIDATION}jcl/jcl, jcl/lambda0", 5000,
+    "joint",
+    f"{VALIDATION}jcl/jcl, jcl/lambda0",
+    5000,
     {
-        **SMALLEST, "augmentation": "mocov2", "head": "mlp", "epochs": 15,
+        **SMALLEST,
+        "augmentation": "mocov2",
+        "head": "mlp",
+        "epochs": 15,
         "overrides": {"keys.size": 4096, "keys.momentum": 0.99, "keys.shuffle_groups": 1},
     },
-    rows=("jcl/jcl", "jcl/lambda0"), ranges={"lr": (0.02, 0.06, 0.18)}, longer=1,
-)  # fmt: skip
+    rows=("jcl/jcl", "jcl/lambda0"),
+    ranges={"lr": (0.02, 0.06, 0.18)},
+    longer=1,
+)
 # The same with a queue of 256 keys, where the own image is a large part of the sum: what λ does should show there.
 JOINT_SHORT_QUEUE = Search(
-    "joint-short-queue", f"{VALIDATION}jcl/jcl, jcl/lambda0, jcl/lambda1", 5000,
+    "joint-short-queue",
+    f"{VALIDATION}jcl/jcl, jcl/lambda0, jcl/lambda1",
+    5000,
     {**JOINT.start, "overrides": {**JOINT.start["overrides"], "keys.size": 256}},
-    rows=("jcl/jcl", "jcl/lambda0", "jcl/lambda1"), ranges={"lr": (0.02, 0.06, 0.18)}, longer=1,
-)  # fmt: skip
+    rows=("jcl/jcl", "jcl/lambda0", "jcl/lambda1"),
+    ranges={"lr": (0.02, 0.06, 0.18)},
+    longer=1,
+)
 
 
 # Two layers on a frozen network's features. A climb of the base row alone found 0.00375 for IR and 0.03 for MoCo; here
@@ -552,48 +650,103 @@ FEATURES = (
 # MoCo and its ring part from one MoCo, as in profile regime. Most of the closest 1 % of these pictures are of the own
 # class after few epochs.
 BRANCHES = Search(
-    "branches", "accuracy (percent) on 5,000 held-out training pictures of Fashion-MNIST, 500 of each class", 5000,
+    "branches",
+    "accuracy (percent) on 5,000 held-out training pictures of Fashion-MNIST, 500 of each class",
+    5000,
     {
-        **SMALLEST, "augmentation": "mocov2", "train_images": 20000, "epochs": 20, "knn_every": 5,
+        **SMALLEST,
+        "augmentation": "mocov2",
+        "train_images": 20000,
+        "epochs": 20,
+        "knn_every": 5,
         "start": {"method": MOCO, "epochs": 30},
         "overrides": {"keys.size": 4096, "keys.momentum": 0.996, "keys.shuffle_groups": 1},
     },
-    rows=(MOCO, "ring/mocoring"), ranges={"lr": (0.06, 0.03, 0.12)}, data="fashionmnist", longer=1,
-)  # fmt: skip
+    rows=(MOCO, "ring/mocoring"),
+    ranges={"lr": (0.06, 0.03, 0.12)},
+    data="fashionmnist",
+    longer=1,
+)
 # The same rows on 200 classes, where half a percent of the keys are of the own class: a ring could skip all.
 MANY_CLASSES = Search(
-    "many-classes", "accuracy (percent) on 5,000 held-out training images of Tiny ImageNet, 25 of each class", 5000,
+    "many-classes",
+    "accuracy (percent) on 5,000 held-out training images of Tiny ImageNet, 25 of each class",
+    5000,
     {
-        **SMALLEST, "augmentation": "mocov2", "train_images": 50000, "epochs": 16, "knn_every": 4,
+        **SMALLEST,
+        "augmentation": "mocov2",
+        "train_images": 50000,
+        "epochs": 16,
+        "knn_every": 4,
         "overrides": {"keys.size": 16384, "keys.momentum": 0.996, "keys.shuffle_groups": 1},
     },
-    rows=(MOCO, "ring/mocoring"), ranges={"lr": (0.06, 0.03, 0.12)}, data="tinyimagenet32", longer=1,
-)  # fmt: skip
+    rows=(MOCO, "ring/mocoring"),
+    ranges={"lr": (0.06, 0.03, 0.12)},
+    data="tinyimagenet32",
+    longer=1,
+)
 ROOMS = Search(
-    "rooms", "mean intersection over union (percent) of pixels' classes in 200 validation rooms", 200,
+    "rooms",
+    "mean intersection over union (percent) of pixels' classes in 200 validation rooms",
+    200,
     {
-        "image_size": 64, "augmentation": "crop", "arch": "scene", "width": 0.25, "dim": 64, "epochs": 20,
-        "optimiser": {"name": "adam", "betas": [0.5, 0.999]}, "weight_decay": 0.0, "schedule": "steps",
-        "milestones": [13, 16, 19], "gamma": 0.2, "knn_every": 0, "precision": "auto",
-        "segmentation": {"epochs": 30, "batch_size": 32, "lr": 3e-3, "width": 8}, "overrides": {},
+        "image_size": 64,
+        "augmentation": "crop",
+        "arch": "scene",
+        "width": 0.25,
+        "dim": 64,
+        "epochs": 20,
+        "optimiser": {"name": "adam", "betas": [0.5, 0.999]},
+        "weight_decay": 0.0,
+        "schedule": "steps",
+        "milestones": [13, 16, 19],
+        "gamma": 0.2,
+        "knn_every": 0,
+        "precision": "auto",
+        "segmentation": {"epochs": 30, "batch_size": 32, "lr": 3e-3, "width": 8},
+        "overrides": {},
     },
     rows=("cmc/views_2", "cmc/core_4", "cmc/full_4"),
-    ranges={"lr": (0.001, 0.003, 0.01), "batch_size": (32, 64)}, metric="miou_L", data="rooms",
-    validation="rooms_validation", longer=1,
-)  # fmt: skip
+    ranges={"lr": (0.001, 0.003, 0.01), "batch_size": (32, 64)},
+    metric="miou_L",
+    data="rooms",
+    validation="rooms_validation",
+    longer=1,
+)
 SPEECH = Search(
-    "speech", "accuracy (percent) of a linear classifier of digits on 300 held-out training utterances of 'fsdd'", 300,
+    "speech",
+    "accuracy (percent) of a linear classifier of digits on 300 held-out training utterances of 'fsdd'",
+    300,
     {
-        "augmentation": "none", "arch": "tiny", "stem": "cifar", "head": "linear", "dim": 128, "epochs": 12,
-        "weight_decay": 5e-4, "schedule": "cosine", "warmup_epochs": 1, "milestones": [], "knn_every": 0,
-        "precision": "auto", "linear": {"solver": "lbfgs", "features": "map"},
+        "augmentation": "none",
+        "arch": "tiny",
+        "stem": "cifar",
+        "head": "linear",
+        "dim": 128,
+        "epochs": 12,
+        "weight_decay": 5e-4,
+        "schedule": "cosine",
+        "warmup_epochs": 1,
+        "milestones": [],
+        "knn_every": 0,
+        "precision": "auto",
+        "linear": {"solver": "lbfgs", "features": "map"},
         "speech": {
-            "rate": 8000, "window": 512, "hop": 128, "mean": -68.68, "std": 21.43, "frequency_mask": 20, "time_mask": 20
+            "rate": 8000,
+            "window": 512,
+            "hop": 128,
+            "mean": -68.68,
+            "std": 21.43,
+            "frequency_mask": 20,
+            "time_mask": 20,
         },
         "overrides": {"keys.size": 1024, "keys.momentum": 0.99},
     },
-    rows=(MOCO, "ring/mocoring"), ranges={"lr": (0.03, 0.1, 0.3), "batch_size": (64, 128)}, data="fsdd", longer=1,
-)  # fmt: skip
+    rows=(MOCO, "ring/mocoring"),
+    ranges={"lr": (0.03, 0.1, 0.3), "batch_size": (64, 128)},
+    data="fsdd",
+    longer=1,
+)
 
 
 # Detectron2's rate, 0.02, is for 16 pictures a step.
@@ -604,11 +757,17 @@ def _detector(kind: str, column: str, held_out: int, start: Mapping[str, Any], *
     what = {"boxes": "VOC's AP of boxes", "masks": "AP of masks", "keypoints": "AP of keypoints"}[kind]
     metric = {"boxes": "detection_ap", "masks": "mask_ap", "keypoints": "keypoint_ap"}[kind]
     return Search(
-        f"detector-{kind}", f"{what} on {held_out} held-out training pictures of ring Table 4's column {column}",
-        held_out, {kind: dict(start)},
-        rows=("ours/random", MOCO, "ours/supervised"), ranges={f"{kind}.lr": rates}, metric=metric,
-        data="tinyimagenet32", longer=1, column=column,
-    )  # fmt: skip
+        f"detector-{kind}",
+        f"{what} on {held_out} held-out training pictures of ring Table 4's column {column}",
+        held_out,
+        {kind: dict(start)},
+        rows=("ours/random", MOCO, "ours/supervised"),
+        ranges={f"{kind}.lr": rates},
+        metric=metric,
+        data="tinyimagenet32",
+        longer=1,
+        column=column,
+    )
 
 
 def _profile(table: str, row: str) -> dict[str, Any]:
@@ -619,10 +778,13 @@ def _profile(table: str, row: str) -> dict[str, Any]:
 
 # What a search at a third or half of the length chose, once more at the length of the profile.
 FULL_LENGTH = Search(
-    "full-length", f"{VALIDATION}winners of shortened searches at full length", 5000,
+    "full-length",
+    f"{VALIDATION}winners of shortened searches at full length",
+    5000,
     {},
     listed={
-        name: ("cifar10", _profile(table, rows[0]), rows) for name, table, rows in (
+        name: ("cifar10", _profile(table, rows[0]), rows)
+        for name, table, rows in (
             ("vince", "vince 1", VINCE.rows),
             ("in-batch", "fmicl 2", IN_BATCH.rows),
             ("bank", "ring 1", (IR, "ring/iring")),
@@ -630,7 +792,7 @@ FULL_LENGTH = Search(
             ("two-stream", "ring 1", (CMC, "ring/cmcring")),
         )
     },
-)  # fmt: skip
+)
 BANK_FREE = {"temperature": (0.1, 0.15, 0.2, 0.3), "keys.rate": (0.5, 0.9)}
 QUEUE = {"keys.size": (1024, 4096, 8192), "keys.momentum": (0.99, 0.996), "keys.shuffle_groups": (1, 8)}
 SEARCHES: dict[str, Search] = {
@@ -660,25 +822,38 @@ SEARCHES: dict[str, Search] = {
         _detector("masks", "scenes_mask", 200, SHORT_DETECTOR, 0.0025, 0.005, 0.01, 0.02),
         _detector("keypoints", "lsp", 200, {}, 0.0025, 0.005, 0.01, 0.02),
         _family(
-            "bank", (IR, "ring/iring"), 150_000, ranges={**OPTIMISER, "augmentation": ("cmc", *JITTERED)},
+            "bank",
+            (IR, "ring/iring"),
+            150_000,
+            ranges={**OPTIMISER, "augmentation": ("cmc", *JITTERED)},
             free=BANK_FREE,
         ),
         _family(
-            "queue", (MOCO, "ring/mocoring"), 100_000, ranges={**OPTIMISER, **QUEUE, "augmentation": JITTERED},
+            "queue",
+            (MOCO, "ring/mocoring"),
+            100_000,
+            ranges={**OPTIMISER, **QUEUE, "augmentation": JITTERED},
             free={"temperature": (0.1, 0.15, 0.2, 0.3)},
         ),
         _family(
-            "two-stream", (CMC, "ring/cmcring"), 100_000,
-            ranges={**OPTIMISER, "augmentation": ("cmc", "cmc_jitter")}, free=BANK_FREE,
+            "two-stream",
+            (CMC, "ring/cmcring"),
+            100_000,
+            ranges={**OPTIMISER, "augmentation": ("cmc", "cmc_jitter")},
+            free=BANK_FREE,
         ),
         _family(
-            "local-aggregation", (LA,), 150_000,
+            "local-aggregation",
+            (LA,),
+            150_000,
             ranges={
-                **OPTIMISER, "augmentation": ("cmc", *JITTERED), "positives.clusters": (100, 300, 1000),
+                **OPTIMISER,
+                "augmentation": ("cmc", *JITTERED),
+                "positives.clusters": (100, 300, 1000),
                 "negatives.nearest": (512, 1024, 4096),
             },
             free=BANK_FREE,
         ),
     )
-}  # fmt: skip
+}
 """By name of the file."""

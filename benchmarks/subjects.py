@@ -56,9 +56,14 @@ class Ours:
     """
 
     def __init__(
-        self, recipe: Recipe, temperature: float, *,
-        images: int = 512, queue: Tensor | None = None, indices: Tensor | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        recipe: Recipe,
+        temperature: float,
+        *,
+        images: int = 512,
+        queue: Tensor | None = None,
+        indices: Tensor | None = None,
+    ) -> None:
         size = 1 if queue is None else len(queue)
         recipe = recipe.override({"keys.size": size, "keys.shuffle_groups": 1, "temperature": temperature})
         settings = Settings(arch="tiny", stem="cifar", dim=DIM)

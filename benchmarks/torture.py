@@ -94,14 +94,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def store(
     path: Path, name: str, figures: Figures, code: dict[str, Any], *, count: int, seed: int, seconds: float
-) -> None:  # fmt: skip
+) -> None:
     """Write the figures of one part, and the code and machine it ran on, beside those of the others."""
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     known[name] = {
-        "title": PARTS[name].title, "count": count, "seed": seed, **asdict(figures), "seconds": round(seconds, 1),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"), "git_commit": code["git_commit"],
-        "git_dirty": code["git_dirty"], "cpu": code["cpu"], "cores": code["cores"],
-    }  # fmt: skip
+        "title": PARTS[name].title,
+        "count": count,
+        "seed": seed,
+        **asdict(figures),
+        "seconds": round(seconds, 1),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "git_commit": code["git_commit"],
+        "git_dirty": code["git_dirty"],
+        "cpu": code["cpu"],
+        "cores": code["cores"],
+    }
     ordered = {part: known[part] for part in PARTS if part in known}
     files.write_whole(path, json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
 

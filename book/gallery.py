@@ -421,10 +421,12 @@ OF_STUDIES: Mapping[str, Drawing] = {
 }
 """Pictures of notebooks that open with studies of their own, for the page of the paper."""
 WITHOUT_A_TABLE: Mapping[str, Drawing] = {
-    "nbs/crosses.ipynb": of_crosses, "nbs/repro_cmc_figure5.ipynb": of_colour_spaces,
-    "nbs/repro_cmc_architectures.ipynb": of_layers, "nbs/repro_fmicl_table7.ipynb": of_settings,
+    "nbs/crosses.ipynb": of_crosses,
+    "nbs/repro_cmc_figure5.ipynb": of_colour_spaces,
+    "nbs/repro_cmc_architectures.ipynb": of_layers,
+    "nbs/repro_fmicl_table7.ipynb": of_settings,
     "nbs/repro_ring_table5.ipynb": of_epochs,
-}  # fmt: skip
+}
 """Pictures of notebooks for which no table of encoders is stored, each with the answer, and how to read the picture."""
 
 

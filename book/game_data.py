@@ -46,9 +46,20 @@ SQUARES = 4
 PLAINEST = 14.0  # a tile with a smaller standard deviation shows next to nothing
 RECIPE = methods.get("fmicl/simclr").override({"temperature": 0.1})
 SETTINGS = Settings(
-    image_size=32, arch="tiny", stem="cifar", head="mlp", dim=16, augmentation="simclr", epochs=100, batch_size=128,
-    lr=0.12, weight_decay=5e-4, schedule="cosine", milestones=(), knn_every=0,
-)  # fmt: skip
+    image_size=32,
+    arch="tiny",
+    stem="cifar",
+    head="mlp",
+    dim=16,
+    augmentation="simclr",
+    epochs=100,
+    batch_size=128,
+    lr=0.12,
+    weight_decay=5e-4,
+    schedule="cosine",
+    milestones=(),
+    knn_every=0,
+)
 
 
 def photograph(folder: Path, name: str, factor: float) -> np.ndarray:

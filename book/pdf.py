@@ -101,9 +101,7 @@ def prepare(page: Page, path: Path, knobs: Sequence[Knob], *, worksheet: bool = 
     page.wait_for_timeout(500)
 
 
-def write(
-    browser: Browser, source: Path, target: Path, knobs: Sequence[Knob] = (), *, worksheet: bool = False
-) -> None:  # fmt: skip
+def write(browser: Browser, source: Path, target: Path, knobs: Sequence[Knob] = (), *, worksheet: bool = False) -> None:
     """Print one page."""
     context = browser.new_context(offline=True, viewport=TEXT)
     page = context.new_page()
@@ -115,9 +113,16 @@ def write(
     target.parent.mkdir(parents=True, exist_ok=True)
     margin = dict.fromkeys(("top", "right", "bottom", "left"), f"{MARGIN_MM}mm")
     page.pdf(
-        path=target, format="A4", margin=margin, print_background=True, display_header_footer=True,
-        header_template="<span></span>", footer_template=FOOTER, outline=True, tagged=True,
-    )  # fmt: skip
+        path=target,
+        format="A4",
+        margin=margin,
+        print_background=True,
+        display_header_footer=True,
+        header_template="<span></span>",
+        footer_template=FOOTER,
+        outline=True,
+        tagged=True,
+    )
     context.close()
 
 
@@ -135,8 +140,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stray = [knob.page for knob in args.knob if knob.page not in names]
     unknown = stray + [name for name in names if not (args.root / "book" / f"{name}.html").exists()]
     if executable is None or not names or unknown:
-        print("no Chromium found; install one, or name it in CHROMIUM" if executable is None else
-              f"no page {', '.join(unknown) or 'at all'} under {args.root}: run make book first")  # fmt: skip
+        print(
+            "no Chromium found; install one, or name it in CHROMIUM"
+            if executable is None
+            else f"no page {', '.join(unknown) or 'at all'} under {args.root}: run make book first"
+        )
         return 1
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])

@@ -21,12 +21,35 @@ CLOCK = {"seconds", "images_per_s", "waiting"}
 
 TRAINING = {"epochs": 3, "batch_size": 16, "knn_every": 1, "train_images": 64, "test_images": 64, "milestones": ()}
 PROBE = {"train_images": 64, "epochs": 2, "batch_size": 32}
-KEYS = {"negatives.k": 16, "negatives.nearest": 24, "keys.size": 40, "negatives.clusters": 4, "positives.clusters": 4,
-        "negatives.runs": 2, "positives.runs": 2}  # fmt: skip
-DETECTOR = {"steps": 4, "batch_size": 2, "train_pictures": 8, "test_pictures": 3, "shorter": (64,), "test_shorter": 64,
-            "longest": 96, "warmup_steps": 2, "milestones": (), "draws": 5, "box_features": 32, "channels": 16,
-            "mask_layers": (16,), "keypoint_layers": (16,), "before_nms": (50, 50), "proposals": (20, 20),
-            "trained": True, "batch_norm": True}  # fmt: skip
+KEYS = {
+    "negatives.k": 16,
+    "negatives.nearest": 24,
+    "keys.size": 40,
+    "negatives.clusters": 4,
+    "positives.clusters": 4,
+    "negatives.runs": 2,
+    "positives.runs": 2,
+}
+DETECTOR = {
+    "steps": 4,
+    "batch_size": 2,
+    "train_pictures": 8,
+    "test_pictures": 3,
+    "shorter": (64,),
+    "test_shorter": 64,
+    "longest": 96,
+    "warmup_steps": 2,
+    "milestones": (),
+    "draws": 5,
+    "box_features": 32,
+    "channels": 16,
+    "mask_layers": (16,),
+    "keypoint_layers": (16,),
+    "before_nms": (50, 50),
+    "proposals": (20, 20),
+    "trained": True,
+    "batch_norm": True,
+}
 
 
 class SmallJob(Job):
@@ -74,7 +97,8 @@ class Case:
 RESNET = {"arch": "resnet18", "width": 0.125, "image_size": 32, "epochs": 2}
 CASES = {
     "bank, clustered, linear by SGD": Case(
-        ("ring", "1"), "shapes", "ring/la", more={"linear": {**PROBE, "solver": "sgd"}}),
+        ("ring", "1"), "shapes", "ring/la", more={"linear": {**PROBE, "solver": "sgd"}}
+    ),
     "bank of two streams, transfer": Case(("ring", "3"), "shapes", "ring/cmcring", "shapes_recoloured"),
     "queue, linear": Case(("ring", "1"), "shapes", "ring/mocoring"),
     "batch, neighbours": Case(("fmicl", "10"), "shapes", "fmicl/kl"),
@@ -83,19 +107,25 @@ CASES = {
     "locations, layers": Case(("cmc", "7"), "shapes", "cmc/stl10_patch", "shapes"),
     "sentences, similarity": Case(("fmicl", "2"), "grammar", "fmicl/kl", "grammar", more={"batch_size": 32}),
     "clips, action": Case(
-        ("cmc", "2"), "clips", "cmc/video_vd", "clips", more={"action": {"epochs": 2, "batch_size": 8, "frames": 2}}),
+        ("cmc", "2"), "clips", "cmc/video_vd", "clips", more={"action": {"epochs": 2, "batch_size": 8, "frames": 2}}
+    ),
     "scenes, segmentation": Case(
-        ("cmc", "4"), "rooms", "cmc/full_4", "rooms miou_L",
-        more={"batch_size": 4, "segmentation": {"epochs": 3, "batch_size": 4, "width": 4}}),
+        ("cmc", "4"),
+        "rooms",
+        "cmc/full_4",
+        "rooms miou_L",
+        more={"batch_size": 4, "segmentation": {"epochs": 3, "batch_size": 4, "width": 4}},
+    ),
     "pixels, one view": Case(("cmc", "5"), "rooms", "cmc/predict_depth", "rooms linear_L", more={"batch_size": 4}),
     "voices, transfer": Case(("ring", "5c"), "voices", "ring/moco", "voices_digit"),
-    "queue, masks": Case(
-        ("ring", "4"), "shapes", "ring/moco", "silhouettes_mask", more={**RESNET, "masks": DETECTOR}),
+    "queue, masks": Case(("ring", "4"), "shapes", "ring/moco", "silhouettes_mask", more={**RESNET, "masks": DETECTOR}),
     "bank, key points": Case(
-        ("vince", "2c"), "shapes", "vince/ir_nce", "silhouettes_keypoints", more={**RESNET, "keypoints": DETECTOR}),
+        ("vince", "2c"), "shapes", "vince/ir_nce", "silhouettes_keypoints", more={**RESNET, "keypoints": DETECTOR}
+    ),
     "bank, boxes": Case(
-        ("vince", "2d"), "shapes", "vince/ir_nce", "silhouettes_detection", more={**RESNET, "boxes": DETECTOR}),
-}  # fmt: skip
+        ("vince", "2d"), "shapes", "vince/ir_nce", "silhouettes_detection", more={**RESNET, "boxes": DETECTOR}
+    ),
+}
 """By kind of keys and task."""
 
 

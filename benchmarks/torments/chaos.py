@@ -66,7 +66,7 @@ def run(count: int, seed: int, folder: Path, log: Log, names: tuple[str, ...] = 
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, modules))}
         done = subprocess.run(
             [str(program), "run", *options, "--", *told], env=environment, capture_output=True, text=True
-        )  # fmt: skip
+        )
         results = sorted(place.glob("pt_*/result.json"))
         if not results:
             raise RuntimeError(f"ckpt-chaos did not run {name}: {(done.stdout + done.stderr)[-500:]}")

@@ -157,9 +157,15 @@ def _reader_of_run(run: Run) -> Callable[[], Any]:
 
 def _result_path(each: SmallJob, place: Any, splits: Any) -> Path:
     return results.location(
-        place.out_dir, dataset=each.data, profile=each.profile, method=each.method, seed=each.seed,
-        task=each.task_name, hash_=each.config_hash(splits), on=each.on,
-    )  # fmt: skip
+        place.out_dir,
+        dataset=each.data,
+        profile=each.profile,
+        method=each.method,
+        seed=each.seed,
+        task=each.task_name,
+        hash_=each.config_hash(splits),
+        on=each.on,
+    )
 
 
 def _reader_of_result(each: SmallJob, place: Any, splits: Any) -> Callable[[], Any]:
@@ -174,8 +180,11 @@ def _of_training(folder: Path) -> list[Kept]:
     """Checkpoints of runs one step before their end: with a memory bank, a bank of clusters, a queue."""
     made = []
     few = data.load("shapes", n_train=64, n_test=8).pretrain
-    for kind, name in (("bank", "annealed cave, linear"), ("bank", "bank, clustered, linear by SGD"),
-                       ("checkpoint", "queue, linear")):  # fmt: skip
+    for kind, name in (
+        ("bank", "annealed cave, linear"),
+        ("bank", "bank, clustered, linear by SGD"),
+        ("checkpoint", "queue, linear"),
+    ):
         each = job(name)
         settings = each.settings.override(epochs=2, knn_every=0)
         paths = []
@@ -244,8 +253,11 @@ def _of_detection(folder: Path) -> list[Kept]:
                 fit(folders[state, seed], seed)()
             else:
                 _half_fitted(model(), train, how, seed, folders[state, seed])
-    for kind, state, file in (("detector", "done", training.FILE), ("detector.json", "done", training.RECORD),
-                              ("detector's checkpoint", "half", checkpoint.FILE)):  # fmt: skip
+    for kind, state, file in (
+        ("detector", "done", training.FILE),
+        ("detector.json", "done", training.RECORD),
+        ("detector's checkpoint", "half", checkpoint.FILE),
+    ):
         made.append(Kept(kind, folders[state, 0] / file, folders[state, 1] / file, fit(folders[state, 0], 0)))
     return made
 

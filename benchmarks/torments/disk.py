@@ -90,7 +90,7 @@ def asked(name: str, place: Path, said: Path, before: Callable[[kill.Events], No
 
 def after(
     figures: Figures, what: str, name: str, place: Path, said: Path, code: int, whole: dict[str, Any], again: int
-) -> None:  # fmt: skip
+) -> None:
     """Count a try: refused by name and then identical, or identical at once; everything else failed."""
     wrong = f"exit code {again} with room" if again else difference(whole, content(place))
     if not wrong and code == 0:
@@ -124,9 +124,7 @@ def full(name: str, place: Path, whole: dict[str, Any], draw: random.Random, fig
             after(figures, "full disk", name, out, said, code, whole, again)
 
 
-def _bounded(
-    name: str, place: Path, said: Path, whole: dict[str, Any], draw: random.Random, figures: Figures
-) -> None:  # fmt: skip
+def _bounded(name: str, place: Path, said: Path, whole: dict[str, Any], draw: random.Random, figures: Figures) -> None:
     bound = draw.randrange(1 << draw.randrange(10, 18))
 
     def limit(events: kill.Events) -> None:
@@ -142,7 +140,7 @@ def _bounded(
 
 def read_only(
     name: str, place: Path, whole: dict[str, Any], seen: Counter[str], draw: random.Random, figures: Figures
-) -> None:  # fmt: skip
+) -> None:
     """One try in a folder that becomes read-only at a random event."""
     place.mkdir(parents=True)
     said = place.with_suffix(".txt")

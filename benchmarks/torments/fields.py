@@ -33,9 +33,30 @@ from torments.cells import job, where
 from torments.figures import Figures, Log
 
 STRANGE = (
-    None, True, False, -1, 0, 7, 2**70, 1e308, -0.5, math.nan, math.inf, "", "x", "\0", "../..", "x" * 5000, [], {},
-    [None], [[1, 2]], {"a": 1}, "NaN", "1",
-)  # fmt: skip
+    None,
+    True,
+    False,
+    -1,
+    0,
+    7,
+    2**70,
+    1e308,
+    -0.5,
+    math.nan,
+    math.inf,
+    "",
+    "x",
+    "\0",
+    "../..",
+    "x" * 5000,
+    [],
+    {},
+    [None],
+    [[1, 2]],
+    {"a": 1},
+    "NaN",
+    "1",
+)
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -80,9 +101,13 @@ class Files:
         self.scored = json.loads(self.result.read_text(encoding="utf-8"))
         self.backbone = encoders.build("resnet18", width=0.05).backbone
         self.tries = {
-            "run": self.change_run, "result": self.change_result, "annotations": self.change_annotations,
-            "table": self.change_table, "sound": self.change_sound, "weights": self.change_weights,
-        }  # fmt: skip
+            "run": self.change_run,
+            "result": self.change_result,
+            "annotations": self.change_annotations,
+            "table": self.change_table,
+            "sound": self.change_sound,
+            "weights": self.change_weights,
+        }
 
     def change_run(self, draw: random.Random) -> str:
         """The record of a run, read by a list of runs, an export, and what embeds pictures."""
@@ -111,12 +136,21 @@ class Files:
         place = self.folder / "annotated"
         place.mkdir(exist_ok=True)
         Image.new("RGB", (16, 16)).save(place / "a.png")
-        thing = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 9, 9], "iscrowd": 0, "area": 81,
-                 "segmentation": [[1, 1, 9, 1, 9, 9]], "keypoints": [2, 3, 2]}  # fmt: skip
+        thing = {
+            "id": 1,
+            "image_id": 1,
+            "category_id": 1,
+            "bbox": [1, 1, 9, 9],
+            "iscrowd": 0,
+            "area": 81,
+            "segmentation": [[1, 1, 9, 1, 9, 9]],
+            "keypoints": [2, 3, 2],
+        }
         whole = {
-            "images": [{"id": 1, "file_name": "a.png", "width": 16, "height": 16}], "annotations": [thing],
+            "images": [{"id": 1, "file_name": "a.png", "width": 16, "height": 16}],
+            "annotations": [thing],
             "categories": [{"id": 1, "name": "cell", "keypoints": ["tip"]}],
-        }  # fmt: skip
+        }
         other, said = changed(whole, draw)
         (place / "train.json").write_text(json.dumps(other), encoding="utf-8")
         (place / "test.json").write_text(json.dumps(whole), encoding="utf-8")
@@ -157,10 +191,18 @@ class Files:
         name = draw.choice(list(state))
         value = state[name]
         tensors = (
-            value * math.nan, -value.double() - 1, value.to(torch.int8), value.to(torch.complex64), value > 0,
-            value.flatten()[:0], value.to("meta"), value.to_sparse(), value.half(), value.flatten(),
+            value * math.nan,
+            -value.double() - 1,
+            value.to(torch.int8),
+            value.to(torch.complex64),
+            value > 0,
+            value.flatten()[:0],
+            value.to("meta"),
+            value.to_sparse(),
+            value.half(),
+            value.flatten(),
             value.bfloat16() * 1e38,
-        )  # fmt: skip
+        )
         state = {**state, name: draw.choice((*tensors, *STRANGE))}
         whole, said = changed({"epoch": 3, "args": {"lr": 0.1}, "best": torch.ones(1)}, draw)
         torch.save({**whole, draw.choice(("state_dict", "net", "model", "weights", "x")): state}, self.folder / "w.pth")

@@ -91,10 +91,15 @@ class Events:
         os.replace = self._around(os.replace)
         torch.nn.modules.module.register_module_forward_pre_hook(self.event)
         for place, name, phase in (
-            (data, "load", "loading"), (runs_module, "pretrain", "training"), (checkpoint, "save", "saving"),
-            (BankState, "cluster", "clustering"), (runs_module.Run, "store", "storing"), (results, "save", "storing"),
-            (training, "store", "storing"), (results, "find", "collecting"),
-        ):  # fmt: skip
+            (data, "load", "loading"),
+            (runs_module, "pretrain", "training"),
+            (checkpoint, "save", "saving"),
+            (BankState, "cluster", "clustering"),
+            (runs_module.Run, "store", "storing"),
+            (results, "save", "storing"),
+            (training, "store", "storing"),
+            (results, "find", "collecting"),
+        ):
             setattr(place, name, self.during(phase, getattr(place, name)))
         for kind in set(TASKS.values()):
             phase = "fine-tuning" if kind.name in ("action", "boxes", "masks", "keypoints") else "probing"

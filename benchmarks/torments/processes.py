@@ -31,10 +31,17 @@ from torments.figures import Figures, Log, recipes
 
 IMAGES, BATCH, STEPS, DIM, FEATURES = 30, 8, 5, 8, 12
 FEW = {
-    "negatives.k": 5, "negatives.nearest": 9, "keys.size": 21, "keys.momentum": 0.8, "negatives.clusters": 3,
-    "positives.clusters": 3, "negatives.runs": 2, "positives.runs": 2, "keys.shuffle_groups": 1,
+    "negatives.k": 5,
+    "negatives.nearest": 9,
+    "keys.size": 21,
+    "keys.momentum": 0.8,
+    "negatives.clusters": 3,
+    "positives.clusters": 3,
+    "negatives.runs": 2,
+    "positives.runs": 2,
+    "keys.shuffle_groups": 1,
     "keys.predictor": None,  # its batch-norm sees one process only, as all batch-norm here
-}  # fmt: skip
+}
 """Changes that make a recipe small enough for a few items."""
 
 
@@ -101,7 +108,7 @@ def vectors(recipe: Recipe, batch: int, generator: torch.Generator) -> list[Tens
 
 def train(
     recipe: Recipe, rank: int, world: int, batch: int = BATCH, dim: int = DIM, *, synced: bool = False, chunks: int = 1
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, Any]]:
     """A few steps of this process's share of the global batches, and all that is kept after each.
 
     Args:
@@ -143,13 +150,20 @@ def train(
         torch.nn.utils.clip_grad_norm_(learner.network.parameters(), 1.0)
         optimiser.step()
         learner.commit(indices[mine], done)
-        out.append({
-            "loss": collectives.gather(done.loss.detach()[None]).mean(), "terms": torch.tensor(done.terms),
-            **{f"part {n}": t.clone() for n, t in learner.network.state_dict().items() if not n.startswith("encoders")},
-            **{f"gradient of {n}": gradient for n, gradient in gradients.items()},
-            **{f"kept {n}": b.clone() for n, b in learner.keys.state_dict().items()},
-            **{f"running {n}": b.clone() for n, b in learner.network.named_buffers()},
-        })  # fmt: skip
+        out.append(
+            {
+                "loss": collectives.gather(done.loss.detach()[None]).mean(),
+                "terms": torch.tensor(done.terms),
+                **{
+                    f"part {n}": t.clone()
+                    for n, t in learner.network.state_dict().items()
+                    if not n.startswith("encoders")
+                },
+                **{f"gradient of {n}": gradient for n, gradient in gradients.items()},
+                **{f"kept {n}": b.clone() for n, b in learner.keys.state_dict().items()},
+                **{f"running {n}": b.clone() for n, b in learner.network.named_buffers()},
+            }
+        )
     return out
 
 
@@ -232,8 +246,10 @@ def run(count: int, seed: int, folder: Path, log: Log, names: tuple[str, ...] = 
         ranks = together(world, chosen, batch)
         for name in chosen:
             one = train(small(name, world), 0, 1, batch)
-            many = [[{key: rank["kept"][f"{name}\n{step}\n{key}"] for key in each} for step, each in enumerate(one)]
-                    for rank in ranks]  # fmt: skip
+            many = [
+                [{key: rank["kept"][f"{name}\n{step}\n{key}"] for key in each} for step, each in enumerate(one)]
+                for rank in ranks
+            ]
             wrong = other(one, many)
             figures.count("failed" if wrong else "identical", f"{world} processes", f"{name}: {wrong}")
             if world == 3:

@@ -30,12 +30,29 @@ PATIENCE_S = 3600
 
 def start(out: Path, table: str, rows: str, said: IO[str]) -> subprocess.Popen[str]:
     """A table on generated digits, in a session of its own."""
-    arguments = ["run", table, "--dataset", "digits", "--profile", "smoke", "--rows", rows, "--jobs", "2",
-                 "--out", str(out)]  # fmt: skip
+    arguments = [
+        "run",
+        table,
+        "--dataset",
+        "digits",
+        "--profile",
+        "smoke",
+        "--rows",
+        rows,
+        "--jobs",
+        "2",
+        "--out",
+        str(out),
+    ]
     return subprocess.Popen(
-        [sys.executable, "-m", "contrastlab", *arguments], stdout=said, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=out.parent, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "contrastlab", *arguments],
+        stdout=said,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=out.parent,
+        start_new_session=True,
+    )
 
 
 def stored(out: Path) -> dict[str, tuple[object, ...]]:
@@ -87,14 +104,20 @@ def _round(place: Path, expected: dict[str, tuple[object, ...]], draw: random.Ra
         said.seek(0)
         texts.append(said.read())
         said.close()
-    wrong = [f"all: table {k} ended with {code}: {texts[k][-300:]}" for k, code in enumerate(codes)
-             if code and (k != victim or ended)]  # fmt: skip
+    wrong = [
+        f"all: table {k} ended with {code}: {texts[k][-300:]}"
+        for k, code in enumerate(codes)
+        if code and (k != victim or ended)
+    ]
     found = stored(place / "out")
     if found.keys() != expected.keys():
         wrong.append(f"all: other cells: {sorted(found.keys() ^ expected.keys())}")
     wrong += [f"{name}: other numbers" for name in expected if name in found and found[name] != expected[name]]
-    wrong += [f"{name.split(' seed')[0].strip('[')} trained {times} times" for name, times in
-              _trainings(texts, victim).items() if times > 1]  # fmt: skip
+    wrong += [
+        f"{name.split(' seed')[0].strip('[')} trained {times} times"
+        for name, times in _trainings(texts, victim).items()
+        if times > 1
+    ]
     left = [path.name for path in (place / "out").rglob("*.tmp")]
     return wrong + ([f"all: left behind: {left}"] if left else [])
 
@@ -110,6 +133,9 @@ def _wait_for_training(place: Path) -> None:
 def _trainings(texts: list[str], victim: int) -> Counter[str]:
     """How often each run was trained to its end by a process that lived."""
     return Counter(
-        line.split(" epoch ")[0] for k, text in enumerate(texts) if k != victim
-        for line in text.splitlines() if "epoch 10/10" in line
-    )  # fmt: skip
+        line.split(" epoch ")[0]
+        for k, text in enumerate(texts)
+        if k != victim
+        for line in text.splitlines()
+        if "epoch 10/10" in line
+    )

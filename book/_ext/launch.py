@@ -26,8 +26,9 @@ def address(configured: str, environment: Mapping[str, str] = os.environ) -> str
     given = environment.get(VARIABLE) or configured or ""
     plain = given.rstrip("/").removesuffix(".git")
     if plain and not re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", plain):
-        raise ValueError(f"{VARIABLE}, or repository: url of book/_config.yml: {given!r}: expected"
-                         " https://github.com/OWNER/NAME")  # fmt: skip
+        raise ValueError(
+            f"{VARIABLE}, or repository: url of book/_config.yml: {given!r}: expected https://github.com/OWNER/NAME"
+        )
     return plain
 
 

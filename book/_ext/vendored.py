@@ -28,9 +28,14 @@ from sphinx.util import logging
 
 MATHJAX = "mathjax@3.2.2"
 UNUSED = (
-    "tex-svg*", "tex-mml-svg*", "mml-*", "tex-chtml*", "node-main.js", "svg",
+    "tex-svg*",
+    "tex-mml-svg*",
+    "mml-*",
+    "tex-chtml*",
+    "node-main.js",
+    "svg",
     *(f"{language}.json" for language in ("ca", "da", "de", "es", "fr", "hi", "it", "nb", "nn", "sv")),
-)  # fmt: skip
+)
 """Of MathJax: other ways to draw formulas, and speech in other languages than English."""
 
 logger = logging.getLogger(__name__)
@@ -52,10 +57,16 @@ class Plotly(render.MimeRenderPlugin):
         content = json.loads(text)
         content.pop("config", None)
         html = plotly.io.to_html(
-            content, full_html=False, include_plotlyjs=False, include_mathjax=False, auto_play=False,
+            content,
+            full_html=False,
+            include_plotlyjs=False,
+            include_mathjax=False,
+            auto_play=False,
             div_id="figure-" + hashlib.sha256(text.encode()).hexdigest()[:12],
-            config={"displayModeBar": False, "responsive": True}, default_width="100%", validate=False,
-        )  # fmt: skip
+            config={"displayModeBar": False, "responsive": True},
+            default_width="100%",
+            validate=False,
+        )
         return [nodes.raw("", html, format="html", classes=["output"])]
 
 
