@@ -12,7 +12,7 @@ from plotly import io, offline
 from contrastbook.figures import sliding
 
 pytest.importorskip("playwright.sync_api", reason="playwright is in the group book: make check-book installs it")
-BOOK = Path(__file__).parents[1] / "book"
+BOOK = Path(__file__).parents[2] / "book"
 
 import pdf  # noqa: E402
 from check import browser_path  # noqa: E402

@@ -12,7 +12,7 @@ from contrastlab import __main__, methods, papers
 from contrastlab.tables import results
 from made_runs import one_of_each_kind, part_types
 
-STORED = results.find(Path(__file__).parents[1] / "results")
+STORED = results.find(Path(__file__).parents[2] / "results")
 
 
 def test_the_grid_and_its_table_have_every_method_once() -> None:

@@ -18,7 +18,7 @@ from contrastlab.support.errors import ArgumentError
 from contrastlab.tables import results
 from test_report import PLAN, result
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 STORED = results.find(ROOT / "results")
 
 

@@ -23,7 +23,7 @@ from contrastlab.tables.recipes import facts
 from contrastlab.tasks import Masks
 from test_report import result
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results/searches"
 STORED = results.find(ROOT / "results")
 SEARCHED = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-BOOK = Path(__file__).parents[1] / "book"
+BOOK = Path(__file__).parents[2] / "book"
 PAGES = sorted(path for path in BOOK.glob("*.md") if "{code-cell}" in path.read_text(encoding="utf-8"))
 
 jupytext = pytest.importorskip("jupytext", reason="jupytext is in the group lab")

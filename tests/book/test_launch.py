@@ -15,7 +15,7 @@ import nbformat
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BOOK = ROOT / "book"
 HOME = "https://github.com/somebody/contrastlab"
 CONFIG: dict[str, Any] = yaml.safe_load((BOOK / "_config.yml").read_text(encoding="utf-8"))

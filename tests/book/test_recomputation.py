@@ -12,7 +12,7 @@ from scipy import stats
 from contrastbook.evidence import claims
 from contrastlab.tables import results
 
-ROOT = Path(__file__).parents[1] / "results"
+ROOT = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture(scope="module")

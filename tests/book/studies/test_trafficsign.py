@@ -9,7 +9,7 @@ from contrastbook.studies import trafficsign
 from contrastlab.data import ImageSet
 from contrastlab.support.errors import MissingDataError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def signs(count: int, seed: int) -> ImageSet:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from alternative_text import alternative
 
-BOOK = Path(__file__).parents[1] / "book"
+BOOK = Path(__file__).parents[2] / "book"
 CHAPTERS = sorted(p for p in BOOK.glob("*.md") if "(ch:" in p.read_text(encoding="utf-8"))
 PAGES = sorted(BOOK.glob("*.md"))
 ARC = ("divergences", "infonce", "joint", "later", "looseness", "many_views", "point", "ring", "senses", "views")

@@ -12,7 +12,7 @@ from contrastlab import data, papers
 from contrastlab.support.errors import ContrastLabError, UnknownNameError
 from contrastlab.tables import notebook, results
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "nbs").glob("*.py"))
 TABLES_ALONE = {"repro_table1", "repro_ring_table2", "repro_vince_table1"}
 GIVEN = {"dataset": "shapes", "profile": "smoke", "jobs": "1"}

@@ -231,7 +231,7 @@ def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monk
 
 @pytest.mark.parametrize("name", ["vince_table3", "vince_figure6", "vince_figure6_points"])
 def test_what_is_stored_with_the_project_is_of_todays_configuration(name: str) -> None:
-    root = Path(__file__).parents[2] / "results"
+    root = Path(__file__).parents[3] / "results"
     files = {path.name for path in (root / name).glob("*.json")}
     curves = [vince_figure6._config(reading, PROFILES["paper"]) for reading in READINGS.values()]
     configs = {

@@ -22,7 +22,7 @@ from contrastlab.tables import report, results
 from contrastlab.tables.report import Estimate
 from test_report import MACHINE, NOW
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

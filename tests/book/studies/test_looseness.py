@@ -210,7 +210,7 @@ def test_a_verdict_names_the_percentages() -> None:
 
 
 def test_the_stored_readings_can_be_judged() -> None:
-    stored = vince_table3.stored("paper", [Path(__file__).parents[2] / "results"])
+    stored = vince_table3.stored("paper", [Path(__file__).parents[3] / "results"])
     assert len(stored) == len(vince_table3.PROFILES["paper"].readings)
     verdict = vince_table3.verdict(stored[vince_table3.WRITTEN])
     assert 90.0 in verdict["above the truth"]
