@@ -71,7 +71,7 @@ draw.crosses_grid(crosses.states(grid))
 
 # %% [markdown]
 # *Published* means printed in a table of the five papers or of their appendices, as far as this project has them.
-# Rows that the project adds to a table do not count. A combination that exists need not be wise.
+# Rows that the project adds to a table do not count. That a combination exists does not mean that it is useful.
 #
 # ## Five children
 #
@@ -101,7 +101,7 @@ family = crosses.family(measured, chosen)
 family
 
 # %% [markdown]
-# Percent of test images and points. A method with two encoders (L and ab) is read against two random ones.
+# Percent of test images and points. A method with two encoders (L and ab) is compared with two random ones.
 
 # %% tags=["nbval-ignore-output"]
 draw.families(family)

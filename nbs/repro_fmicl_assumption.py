@@ -111,7 +111,8 @@ panels.by_distance({f"{get(n).label}, {w}": {"flow": study.averages(plotted[n, w
 # ## What the line does not show
 #
 # - **σ²**: the slope is −1/2σ². f-MICL takes 1/2; SimCLR's optimum at temperature τ would be σ² = τ.
-# - **explained by distance**: share of the variance of log p *between pairs*. 1 but for a flow's error (see *kernel*).
+# - **explained by distance**: the share of the variance of log p *between pairs* that the distance explains. If the
+#   assumption holds, it is 1 apart from the error of the flow (see *kernel*).
 # - **mean length** ‖E x‖ and **dimensions** in use, (Σλ)²/Σλ² of E xxᵀ: 0 and d where features are uniform, as the
 #   assumption implies.
 #

@@ -12,7 +12,7 @@
 # InfoNCE comes from the Kullback–Leibler divergence.
 # **Table 2 of *f-MICL: Understanding and Generalizing InfoNCE-based Contrastive Learning*** (`fmicl`) puts other
 # f-divergences in its place and scores each by a linear classifier. **Table 10** scores the same encoders by their
-# nearest neighbours. Both are made here from the same runs. One loss covers all rows. With
+# nearest neighbours. Both are computed here from the same runs. One loss covers all rows. With
 # $u=\mu\,e^{-\lVert x-y\rVert^2/2\sigma^2}$, small for embeddings far apart,
 #
 # $$\mathcal L=-\,\mathbb E_{\text{positives}}\,f'(u)+\alpha\;\mathbb E_{\text{negatives}}\,f^*(f'(u)).$$

@@ -16,7 +16,7 @@
 # That number is MoCo v3's own, of another network and run.
 #
 # **Place your bet before the next cell:** in how many settings does the printed base differ from the rows that are
-# set against it?
+# compared with it?
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | cifar10 | tinyimagenet32 | imagenet | folder:<path> | parquet:<path>

@@ -54,7 +54,7 @@ nb.kept()
 # ## What α means
 #
 # The paper's Proposition 5: a weight α is another divergence, $f_\alpha(u)=\alpha f(u/\alpha)-\alpha f(1/\alpha)$,
-# with the kernel $\alpha u$. So α and the height μ of the kernel have to do with each other. For **KL** they are one
+# with the kernel $\alpha u$. So α and the height μ of the kernel are related. For **KL** they are one
 # knob:
 #
 # $$-\mathbb E\,(1+\log\mu+\log u)+\alpha\,\mathbb E\,\mu u\quad\text{depends on }\alpha\mu\text{ only, up to }
@@ -71,7 +71,7 @@ for mu, alpha in ((2.0, 20.0), (0.25, 4.0), (40.0, 1.0)):
 # %% [markdown]
 # ## Which α would theory choose?
 #
-# A density ratio has mean 1 over independent pairs. $\alpha u$ should be one, so $\alpha=1/\mathbb E\,u$. If the
+# A density ratio has mean 1 over independent pairs. $\alpha u$ should be a density ratio, so $\alpha=1/\mathbb E\,u$. If the
 # features are spread uniformly over the sphere in $d$ dimensions, the mean has a formula:
 #
 # $$\frac1{\mathbb E\,e^{-c\lVert x-y\rVert^2}}=\frac{e^{2c}}{{}_0F_1(;d/2;c^2)},\qquad c=\frac1{2\sigma^2}.$$

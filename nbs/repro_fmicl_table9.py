@@ -52,7 +52,7 @@ table
 # weight fits the paper's long run from BERT, and not every encoder.
 #
 # Profile `smoke` starts from scratch. An untrained network adds up random vectors of words, so sentences that share
-# words are near each other from the start. The page *Can the same loss hear and read?* shows what training does to
+# words are near each other from the start. The page *Sound and sentences* shows what training does to
 # that.
 
 # %% tags=["check"]

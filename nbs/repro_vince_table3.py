@@ -60,7 +60,7 @@ by_percent(["best critic", "best scale a·f*", "at f*"], title="InfoNCE's own cr
 
 # %% [markdown]
 # **The answer is (d) for InfoNCE's own critic, and (b) if the critic may adapt.** Harder negatives score higher than
-# the average y, so an informative critic loses: at f\* the bound is below zero from 90 % on, and a constant critic
+# the average y, so an informative critic loses: at f\* the bound is below zero at 90 % and below, and a constant critic
 # would give zero. The best critic is constant for most x and informative only for rare x far out, where the positive
 # beats even the hard negatives. So the rows do not estimate the same thing ever more loosely; each has *another*
 # critic. A ratio above 1 exceeds what any critic can reach with much data under the theorem's rule; part of it may be
