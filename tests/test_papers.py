@@ -167,13 +167,17 @@ def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
 
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.TablePlan) -> None:
+    tried = set()
     for dataset, name, profile in product(plan.datasets, plan.rows, plan.profiles):
         settings = plan.settings(dataset, name, profile)
+        changes = (name, repr(settings.overrides))
         recipe = methods.get(name)
         # a table may print a shorter or longer name than another table has for the same method
         first = re.split(r"[-\s^,(]", recipe.label)[0].casefold()
         assert first in plan.label(name).casefold() or name in papers.REFERENCES
-        recipe.override(settings.overrides)
+        if changes not in tried:
+            recipe.override(settings.overrides)
+            tried.add(changes)
         if data.modality_of(dataset) not in ("scene", "clip"):
             assert settings.augmentation in AUGMENTATIONS
 

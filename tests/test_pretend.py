@@ -119,7 +119,9 @@ def test_a_run_on_a_device_is_that_of_a_cpu(name, runs, pictures, tiny, shrink, 
     assert_alike(there, here)
 
 
-@pytest.mark.parametrize("name", ["ring/iring", "ring/simclring", "vince/ir_nce"])
+@pytest.mark.parametrize("name", [
+    "ring/iring", "ring/simclring", pytest.param("vince/ir_nce", marks=pytest.mark.nightly),
+])  # fmt: skip
 def test_a_batch_in_chunks_is_that_of_a_cpu(name, runs, pictures, tiny, shrink) -> None:
     recipe, settings = shrink(methods.get(name)), tiny.override(accumulate=2)
     here = runs.train(recipe, settings, pictures(32), away=False)
@@ -159,7 +161,7 @@ def test_pictures_of_16_bits_are_trained_and_watched_as_on_a_cpu(runs, pictures,
     assert_alike(there, here)
 
 
-@pytest.mark.parametrize("name", ["vince/la_nce", "ring/mocoring"])
+@pytest.mark.parametrize("name", ["vince/la_nce", pytest.param("ring/mocoring", marks=pytest.mark.nightly)])
 def test_a_run_resumed_on_a_device_ends_as_one_never_stopped(name, runs, pictures, tiny, shrink, tmp_path) -> None:
     recipe = shrink(methods.get(name))
     losses, whole = runs.train(recipe, tiny, pictures(32), away=True)

@@ -130,9 +130,9 @@ def test_a_job_of_one_s_own_needs_no_table_and_is_read_again(few, tmp_path, monk
     assert first.recipe["temperature"] == 0.2
     assert first.recipe["negatives"]["k"] == 16
     assert job.recipe == recipe  # the overrides of the settings are applied anew each time
-    forbid_training(monkeypatch)
-    assert tables.run(job, here(tmp_path), log=quiet) == first
-    monkeypatch.undo()
+    with monkeypatch.context() as finished:
+        forbid_training(finished)
+        assert tables.run(job, here(tmp_path), log=quiet) == first
     assert tables.run(replace(job, seed=4), here(tmp_path), log=quiet) != first
 
 

@@ -485,7 +485,7 @@ def test_f_gaussians_of_sentences_are_finite_in_float32(divergence, weight) -> N
 
 @needs_text
 def test_similarity_is_spearman_of_cosines_pair_by_pair() -> None:
-    nets, splits = networks(), data.load("grammar_pairs", n_test=120)
+    nets, splits = networks(), data.load("grammar_pairs", n_train=120, n_test=120)
     view = modality(splits.test).augmentation(settings())
     evaluation = Evaluation(Dropout(2), view, splits)
     with unchanged(nets):
@@ -510,7 +510,7 @@ def test_similarity_is_spearman_of_cosines_pair_by_pair() -> None:
 
 @needs_text
 def test_benchmarks_are_averaged_and_parts_are_ranked_apart() -> None:
-    nets, splits = networks(), data.load("grammar_pairs", n_test=120)
+    nets, splits = networks(), data.load("grammar_pairs", n_train=120, n_test=120)
     count = len(splits.test)
     labels, parts = torch.arange(count) % 2, torch.arange(count) // 2 % 2
     test = replace(splits.test, classes=("STS12", "STS-B"), labels=labels, parts=parts)

@@ -112,12 +112,22 @@ class _Path(NamedTuple):
     end: str  # of a schedule: start, end, or empty
 
 
-def _parse_path(text: str, paths: set[str]) -> _Path:
-    """The parts of ``negatives.outer.end``, of which the last ones may be left out; refuses all but ``paths``."""
+def _is_path(text: str) -> bool:
+    """Whether ``text`` is one of :func:`_paths`; looks at the parts of one choice only."""
+    if text == "temperature":
+        return True
+    choice, _, name = text.partition(".")
+    if choice not in CHOICES:
+        return False
+    return any(each.name == name for kind in types_of(choice).values() for each in fields(kind))
+
+
+def _parse_path(text: str) -> _Path:
+    """The parts of ``negatives.outer.end``, of which the last ones may be left out; refuses all but :func:`_paths`."""
     choice, _, rest = text.partition(".")
     name, _, end = rest.partition(".")
-    if text.removesuffix(f".{end}") not in paths or end not in ("", "start", "end"):
-        raise errors.unknown("recipe field", text, paths)
+    if not _is_path(text.removesuffix(f".{end}")) or end not in ("", "start", "end"):
+        raise errors.unknown("recipe field", text, _paths())
     return _Path(choice, name, end)
 
 
@@ -237,11 +247,12 @@ class Recipe(Choices):
 
     def _with_fields(self, changes: Mapping[str, Any]) -> Recipe:
         """A copy with the changes of fields that apply to it."""
-        paths = _paths()
+        if not changes:
+            return self
         own_fields: dict[str, Any] = {}
         fields_of_parts: dict[str, dict[str, Any]] = {}
         for text, value in changes.items():
-            path = _parse_path(text, paths)
+            path = _parse_path(text)
             if not path.field:
                 own_fields[path.choice] = value
             elif self._has_field(path):
@@ -254,7 +265,7 @@ class Recipe(Choices):
         """Whether :meth:`override` of this path would change the recipe; a name that no recipe has is refused."""
         if path in CHOICES:
             return getattr(self, path) is not None
-        parsed = _parse_path(path, _paths())
+        parsed = _parse_path(path)
         return not parsed.field or self._has_field(parsed)
 
     def _has_field(self, path: _Path) -> bool:

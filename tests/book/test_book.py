@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from functools import cache
 from pathlib import Path
 
 import jupytext
@@ -20,11 +21,17 @@ chapters = pytest.mark.parametrize("page", CHAPTERS, ids=lambda p: p.stem)
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 
 
+@cache
+def parsed(page: Path) -> list:
+    """All cells of a page."""
+    return jupytext.reads(page.read_text(encoding="utf-8"), fmt="md:myst").cells
+
+
 def cells(page: Path, kind: str) -> list:
-    notebook = jupytext.reads(page.read_text(encoding="utf-8"), fmt="md:myst")
-    return [cell for cell in notebook.cells if cell.cell_type == kind]
+    return [cell for cell in parsed(page) if cell.cell_type == kind]
 
 
+@cache
 def prose(page: Path) -> str:
     """Text without formulas, code, links and front matter."""
     text = "\n".join(cell.source for cell in cells(page, "markdown"))

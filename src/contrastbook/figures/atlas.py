@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -172,10 +172,13 @@ def commands(method: str) -> tuple[str, ...]:
 
 def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
     """Published and measured numbers of one method among stored results: a row per table, data set and profile."""
+    by_dataset: defaultdict[str, list[Result]] = defaultdict(list)
+    for result in stored:
+        by_dataset[result.dataset].append(result)
     rows = []
     for plan in _plans(method):
         columns = dict(plan.columns)
-        for dataset in sorted({result.dataset for result in stored} - set(plan.datasets)):
+        for dataset in sorted(by_dataset.keys() - set(plan.datasets)):
             if data.modality_of(dataset) in plan.modalities:
                 columns |= plan.select(dataset)
         for name, column in columns.items():
@@ -186,7 +189,7 @@ def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
                 "metric": column.metric,
                 "published": published,
             }
-            measured = _measured(plan, column, method, stored)
+            measured = _measured(plan, column, method, by_dataset.get(column.data, ()))
             rows += [{**row, **numbers} for numbers in measured]
             if not measured and published is not None:
                 rows.append(row)
@@ -194,12 +197,14 @@ def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names)
 
 
-def _measured(plan: TablePlan, column: Column, method: str, stored: Sequence[Result]) -> list[dict[str, object]]:
-    """What was measured of a method in a column of a table: a row for each profile."""
-    profiles = {result.profile for result in stored if result.dataset == column.data}
+def _measured(plan: TablePlan, column: Column, method: str, of_data: Sequence[Result]) -> list[dict[str, object]]:
+    """What was measured of a method in a column, among the results on its data: a row for each profile."""
+    by_profile: defaultdict[str, list[Result]] = defaultdict(list)
+    for result in of_data:
+        by_profile[result.profile].append(result)
     rows: list[dict[str, object]] = []
-    for profile in sorted(profiles.intersection(plan.profiles)):
-        scores = report.scores(plan, column, stored, method, profile)
+    for profile in sorted(by_profile.keys() & set(plan.profiles)):
+        scores = report.scores(plan, column, by_profile[profile], method, profile)
         if scores is not None:
             mean = scores.estimate
             rows.append({"measured": mean.mean, "± (95 %)": mean.half_width, "seeds": mean.seeds, "profile": profile})

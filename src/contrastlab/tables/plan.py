@@ -312,7 +312,8 @@ class TablePlan(Table):
             layers.append({"precision": self.precision})
         if own_settings is not None:
             layers.append(own_settings.changes)
-        return Settings().override(*layers)
+            return Settings().override(*layers)
+        return _combined(layers)
 
     def setup_hash(self, column: Column, method: str, profile: str = PAPER) -> str:
         """Hash of what decides a cell's number beside data and seed: :func:`contrastlab.tables.results.setup_hash`."""
@@ -508,6 +509,19 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         else:
             merged[key] = value
     return merged
+
+
+def _combined(layers: Iterable[Mapping[str, Any]]) -> Settings:
+    """The default settings with the changes of a plan, put together once for all cells that share them."""
+    changes = [layer for layer in layers if layer]
+    key = repr(changes)
+    if key not in _COMBINED:
+        _COMBINED[key] = Settings().override(*changes)
+    return _COMBINED[key]
+
+
+_COMBINED: dict[str, Settings] = {}
+"""What :func:`_combined` has put together, by its layers."""
 
 
 @cache

@@ -62,20 +62,37 @@ class Facts(FrozenModel):
         return self.parts[choice] == kind
 
     def describe(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """``Recipe.describe()`` with some fields of its parts changed."""
+        """``Recipe.describe()`` with some fields of its parts changed; not to be changed, since it is kept."""
         question = f"{self.name} with {json.dumps(changes, sort_keys=True)}"
-        return _ask(question, lambda: _room("methods").get(self.name).override(changes).describe())
+        return _ask_of_recipe(question, self.name, lambda recipe: recipe.override(changes).describe())
 
 
 def facts(name: str) -> Facts:
     """What a plan has to know of a recipe."""
 
-    def answer() -> dict[str, Any]:
-        recipe = _room("methods").get(name)
+    def answer(recipe: Any) -> dict[str, Any]:
         parts = {choice: type(part).__name__ for choice, part in recipe.choices().items()}
         return {"name": name, "label": recipe.label, "trained": recipe.keys is not None, "parts": parts}
 
-    return Facts.model_construct(**_ask(name, answer))
+    return Facts.model_construct(**_ask_of_recipe(name, name, answer))
+
+
+def _ask_of_recipe(question: str, name: str, answer: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """What ``answer`` returns of the recipe with a name; computed once, since the cells of a table ask the same."""
+
+    def answer_once() -> dict[str, Any]:
+        recipe = _room("methods").get(name)
+        asked, known = _OF_RECIPES.get(question, (None, {}))
+        if asked is not recipe:  # for the first time, or another recipe has the name by now
+            known = answer(recipe)
+            _OF_RECIPES[question] = recipe, known
+        return known
+
+    return _ask(question, answer_once)
+
+
+_OF_RECIPES: dict[str, tuple[Any, dict[str, Any]]] = {}
+"""What was answered of recipes in this process, with the recipe that it is true of."""
 
 
 def method_names() -> list[str]:
