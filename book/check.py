@@ -71,6 +71,9 @@ PAPER = (
     "article :is(img, canvas, svg:not(.js-plotly-plot *, mjx-container *), .js-plotly-plot)"
     ":not(details:not([open]) *):visible"
 )
+# left, top, width and height on the page, and the words of each figure
+BOXES = """figures => figures.map(e => { const b = e.getBoundingClientRect();
+  return [b.left + scrollX, b.top + scrollY, b.width, b.height, e.alt || e.getAttribute('aria-label')]; })"""
 STATE = "e => JSON.stringify([e.layout.title, e._fullData.map(t => [...(t.y || [])].slice(0, 400))])"
 
 PLAYGROUND = "document.getElementById('playground-live').playground"
@@ -144,16 +147,16 @@ def measures(page: Page, path: Path) -> Iterator[str]:
 
 def white_papers(page: Page) -> Iterator[str]:
     """Figures of a dark page whose corner is light, or that are nearly white for the most part."""
-    for number, figure in enumerate(page.locator(PAPER).all()):
-        figure.evaluate("e => { e.scrollIntoView(); scrollBy(0, -150); }")  # its corner below the bar of the page
-        box = figure.bounding_box()
-        if box is None or min(box["width"], box["height"]) < 60:
+    boxes = page.locator(PAPER).evaluate_all(BOXES)
+    shown = Image.open(BytesIO(page.screenshot(full_page=True))).convert("L")
+    for number, (left, top, width, height, name) in enumerate(boxes):
+        if min(width, height) < 60:
             continue
-        seen = {"x": box["x"], "y": box["y"], "width": box["width"], "height": min(box["height"], 700)}
-        shown = Image.open(BytesIO(page.screenshot(clip=seen))).convert("L")
-        corner = shown.crop((3, 3, 7, 7)).tobytes()
-        if sum(corner) > 128 * len(corner) or 2 * sum(shown.histogram()[235:]) > shown.width * shown.height:
-            name = figure.get_attribute("alt") or figure.get_attribute("aria-label")
+        figure = shown.crop((round(left), round(top), round(left + width), round(top + height)))
+        corner = figure.crop((3, 3, 7, 7)).tobytes()
+        is_light = sum(corner) > 128 * len(corner)
+        light_points = sum(figure.histogram()[235:])
+        if is_light or 2 * light_points > figure.width * figure.height:
             yield f"figure {number} has white paper: {name}"
 
 
