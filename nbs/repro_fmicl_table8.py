@@ -71,8 +71,8 @@ for mu, alpha in ((2.0, 20.0), (0.25, 4.0), (40.0, 1.0)):
 # %% [markdown]
 # ## Which α would theory choose?
 #
-# A density ratio has mean 1 over independent pairs. $\alpha u$ should be a density ratio, so $\alpha=1/\mathbb E\,u$. If the
-# features are spread uniformly over the sphere in $d$ dimensions, the mean has a formula:
+# A density ratio has mean 1 over independent pairs. $\alpha u$ should be a density ratio, so $\alpha=1/\mathbb E\,u$.
+# If the features are spread uniformly over the sphere in $d$ dimensions, the mean has a formula:
 #
 # $$\frac1{\mathbb E\,e^{-c\lVert x-y\rVert^2}}=\frac{e^{2c}}{{}_0F_1(;d/2;c^2)},\qquad c=\frac1{2\sigma^2}.$$
 #
