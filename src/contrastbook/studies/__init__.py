@@ -66,10 +66,13 @@ def stored(study: str, profile: str, config: Mapping[str, Any], roots: Sequence[
 
 
 def every(study: str, profile: str, roots: Sequence[Path | str]) -> Iterator[Study]:
-    """All that is stored of a study in a profile, whatever its configurations."""
+    """All that is stored of a study in a profile, each configuration once: from the first folder that has it."""
+    paths: dict[str, Path] = {}
     for root in roots:
-        for path in sorted(Path(root).joinpath(study).glob(f"{profile}-*.json")):
-            yield read(path)
+        for path in Path(root).joinpath(study).glob(f"{profile}-*.json"):
+            paths.setdefault(path.name, path)
+    for name in sorted(paths):
+        yield read(paths[name])
 
 
 def measure(

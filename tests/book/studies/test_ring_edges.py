@@ -39,7 +39,7 @@ def test_a_run_is_measured_once_and_read_back(tmp_path: Path) -> None:
     assert (row["inner"], row["outer"], row["seed"], row["test_items"]) == (1, 25, 3, 300)
     again = ring_edges.study(1, 25, f"features:{folder}", "smoke", 3, out_dir=tmp_path)
     assert again.provenance == measured.provenance
-    table = ring_edges.table([tmp_path], "smoke")
+    table = ring_edges.table([tmp_path, tmp_path], "smoke")  # each run once, though both folders have it
     assert list(table.index) == [(0, 25, 3), (1, 25, 3)]
     # ten classes alike in number: shares fall from the closest to all
     shares = table.loc[(1, 25, 3), [f"own_class_{percent}" for percent in ring_edges.SHARES]]
