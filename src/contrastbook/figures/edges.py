@@ -44,16 +44,16 @@ def accuracy_by_edges(measured: pd.DataFrame) -> Figure:
     by_outer.set_xscale("log")
     by_outer.set_xticks(ring_edges.OUTER, [str(outer) for outer in ring_edges.OUTER])
     by_outer.minorticks_off()
-    dress(by_outer, "outer edge (% of the keys)", "points above uniform negatives", "A far outer edge")
+    dress(by_outer, "outer edge (% of the keys)", "points above uniform negatives", "How far may negatives lie?")
     _draw(by_inner, gains, [(inner, 25) for inner in ring_edges.INNER], 0, "to 25 %", "positive", "D")
     by_inner.set_xticks(ring_edges.INNER)
-    dress(by_inner, "inner edge (% of the keys)", "points above uniform negatives", "Skipping the closest")
+    dress(by_inner, "inner edge (% of the keys)", "points above uniform negatives", "How much should be skipped?")
     uniform: Any = measured.loc[(0, 100)]
     regions = [(0, 1), (1, 2), (2, 5), (5, 10), (10, 25), (25, 50)]
     means = [np.mean([own_class_between(row, *region) for _, row in uniform.iterrows()]) for region in regions]
     shares.bar(range(len(regions)), means, color=COLOURS["other"])
     shares.set_xticks(range(len(regions)), [f"{low}–{high}" for low, high in regions], fontsize="small")
-    dress(shares, "closest keys (%)", "of the query's class (%)", "Whom a region holds")
+    dress(shares, "closest keys (%)", "of the query's class (%)", "Who is near?")
     for axes in (by_outer, by_inner):
         axes.axhline(0, color="0.4", lw=1, ls=":")
     return figure
