@@ -22,8 +22,10 @@ PAGES ?= $(if $(filter laptop,$(PROFILE)),all,short)
 # How much the chapters compute: smoke, or laptop (more seeds, larger samples, real images; minutes more).
 PROFILE ?= $(or $(CONTRASTLAB_PROFILE),smoke)
 KNOWN_PROFILE = $(if $(filter smoke laptop,$(PROFILE)),,$(error PROFILE=$(PROFILE): accepted is smoke or laptop))
-NBVAL = pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval-kernel-name python3
+NBVAL = pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval-kernel-name python3 --nbval-kernel-startup-timeout 600
 export UV_COMPILE_BYTECODE = 1
+# Tests start many processes, each of which would compile the package anew where this is set.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help setup table1 test test-all lint lint-actions format thermometers types pairing unit notebooks kept chapters book check-book pdf lab \
   bench mutants torture outside lowest wheel clean
@@ -46,8 +48,8 @@ table1: setup ## Table 1 of Conditional Negative Sampling on generated pictures,
 	@$(ONE_THREAD) $(RUN) python -m contrastlab run ring/table1 --dataset plain_shapes --profile first --picture runs/table1.png
 	@echo "On real images: papermill nbs/repro_table1.ipynb out.ipynb -p dataset cifar10"
 
-test: setup lint pairing ## everything CI checks
-	@$(MAKE) --no-print-directory --jobs 2 types unit
+test: setup ## everything CI checks
+	@$(MAKE) --no-print-directory --jobs 2 lint pairing types unit
 	@$(MAKE) --no-print-directory notebooks chapters
 
 test-all: setup test ## make test, and what is too slow for every change

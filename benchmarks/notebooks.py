@@ -88,17 +88,15 @@ PRELOADED = (
 
 def _warm_up() -> None:
     """Import the packages, and read what most notebooks read: stored results, plans and the usual pictures."""
-    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it, before the import
     for name in PRELOADED:
         importlib.import_module(name)
     # pandas takes what imports it outside a kernel for a terminal, and leaves out columns by its width
     sys.modules["pandas"].set_option("display.max_columns", 20)
-    from contrastlab import data, papers
+    from contrastbook.evidence import claims
+    from contrastlab import data
     from contrastlab.tables import results
 
-    results.find(ROOT / "results")
-    for paper, table in papers.plans():
-        papers.plan(paper, table)
+    claims.frame(results.find(ROOT / "results"))  # reads all plans, and hashes what most pages ask for again
     data.load("shapes")
     if os.environ.get(ROWS, "all") != "all":
         _shorten(int(os.environ[ROWS]))
@@ -129,7 +127,7 @@ def serve(command: list[str]) -> int:
     process that Jupyter starts and watches. Each of the two ends when the other has ended. At the end the notebooks
     that took most processor time are printed.
     """
-    _warm_up()
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it, before the import
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder) / "kernels" / "python3" / "kernel.json"
         spec.parent.mkdir(parents=True)
@@ -141,6 +139,11 @@ def serve(command: list[str]) -> int:
         listener.settimeout(0.2)
         path = os.pathsep.join(filter(None, (folder, os.environ.get("JUPYTER_PATH"))))
         started = subprocess.Popen(command, env=os.environ | {SOCKET: listener.getsockname(), "JUPYTER_PATH": path})
+        try:
+            _warm_up()  # while the command starts and collects; kernels that it asks for wait in the socket's queue
+        except BaseException:
+            started.terminate()
+            raise
         kernels: dict[int, str] = {}
         seconds: dict[str, float] = {}
         while started.poll() is None:

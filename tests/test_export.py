@@ -37,7 +37,7 @@ def test_encoders_come_back_as_they_were(views, arch, tmp_path) -> None:
         assert not any(module.training for module in again.modules())
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+@pytest.mark.parametrize("name", ["resnet18", pytest.param("resnet50", marks=pytest.mark.nightly)])
 def test_a_resnet_loads_into_torchvision_with_nothing_missing_but_fc(name, tmp_path) -> None:
     (net,) = stored(tmp_path, Augmented(1), arch=name, stem="imagenet", head="linear", dim=8)
     theirs = getattr(torchvision.models, name)()

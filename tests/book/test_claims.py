@@ -236,7 +236,8 @@ def every(claims_once) -> pd.DataFrame:
 def test_the_stored_runs_have_lines_and_a_picture(every) -> None:
     shown = every[every["gain"].notna()].sort_values("gain", kind="stable", ascending=False)
     assert {("ring", "1"), ("fmicl", "2")} <= set(zip(shown["paper"], shown["table"], strict=True))
-    axes = claims.forest(every).axes[0]
+    shown = shown.iloc[::5]
+    axes = claims.forest(every[every["gain"].isna() | every.index.isin(shown.index)]).axes[0]
     assert len(axes.get_yticks()) == len(shown)
 
     def marked(marker: str) -> list:

@@ -319,8 +319,7 @@ class TablePlan(Table):
         """Hash of what decides a cell's number beside data and seed: :func:`contrastlab.tables.results.setup_hash`."""
         settings = self.settings(column.data, method, profile, column)
         recipe = recipes.facts(self.resolve(method)).describe(settings.overrides)
-        task = tasks.get(column.task, settings)
-        return setup_hash(recipe, settings, task.name, task.identity())
+        return _setup_hash(column.task, settings, recipe)
 
     def search(self, dataset: str, method: str, profile: str) -> str:
         """The recorded search that chose a row's settings, if any.
@@ -522,6 +521,20 @@ def _combined(layers: Iterable[Mapping[str, Any]]) -> Settings:
 
 _COMBINED: dict[str, Settings] = {}
 """What :func:`_combined` has put together, by its layers."""
+
+
+def _setup_hash(task_name: str, settings: Settings, recipe: Mapping[str, Any]) -> str:
+    """The hash of a setup, computed once for the same settings and the same description of a recipe."""
+    key = (task_name, id(settings), id(recipe))
+    if key not in _HASHES:
+        task = tasks.get(task_name, settings)
+        hash_ = setup_hash(recipe, settings, task.name, task.identity())
+        _HASHES[key] = (settings, recipe, hash_)
+    return _HASHES[key][2]
+
+
+_HASHES: dict[tuple[str, int, int], tuple[Settings, Mapping[str, Any], str]] = {}
+"""What :func:`_setup_hash` has computed; settings and recipe are held, so that no other object gets their number."""
 
 
 @cache
