@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from contrastbook.evidence import claims
+from contrastbook.evidence import claims, words
 from contrastlab import papers, tasks
 from contrastlab.tables import results
 
@@ -31,10 +31,10 @@ def decided(folder: Path = ROOT / "results") -> str:
     rows = ["| claim | published | measured | seeds, profile | verdict |", "| --- | --- | --- | --- | --- |"]
     for line in lines.to_dict("records"):
         metric = tasks.metric(line["metric"]).label
-        where = f"{claims.table_of(line)}: {line['claim']}, {claims.column_of(line)}, {metric}"
+        where = f"{words.table_of(line)}: {line['claim']}, {words.column_of(line)}, {metric}"
         used = f"{line['used']}" if line["used"] == line["seeds"] else f"{line['used']} of {line['seeds']}"
         seeds = f"{used}, `{line['profile']}`"
-        cells = (where, claims.published(line), claims.measured(line), seeds, claims.sentence(line))
+        cells = (where, words.published(line), words.measured(line), seeds, words.sentence(line))
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 

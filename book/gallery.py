@@ -23,6 +23,7 @@ from PIL import Image
 from contrastbook import evidence
 from contrastbook.figures import architecture, panels, tables
 from contrastbook.figures.base import BLUE, ORANGE, raised
+from contrastbook.figures.results import learning_curves
 from contrastbook.studies import crosses, epoch_time, fmicl_tables, read, vince_figure6, vince_table3
 from contrastlab import data, encoders, papers
 from contrastlab.domains.scenes.views import Channels
@@ -179,7 +180,7 @@ def outcome(entry: Entry, best: Evidence, drawn: Sequence[Report], lines: pd.Dat
         return above_floor(drawn), []
     by_verdict: dict[str, list[str]] = {}
     for line in mine.sort_values("verdict", key=lambda each: each.isin(OPEN), kind="stable").to_dict("records"):
-        by_verdict.setdefault(evidence.claims.sentence(line), []).append(line["claim"])
+        by_verdict.setdefault(evidence.words.sentence(line), []).append(line["claim"])
     head = f"We ran {in_figures(len(mine))} of the claimed differences."
     return head, [in_words(verdict, named) for verdict, named in by_verdict.items()]
 
@@ -204,7 +205,7 @@ def above_floor(drawn: Sequence[Report]) -> str:
 
 
 def in_words(verdict: str, claims: Sequence[str]) -> str:
-    """One verdict of ``evidence.claims.sentence`` on some claims, as a sentence."""
+    """One verdict of ``evidence.words.sentence`` on some claims, as a sentence."""
     one = len(claims) == 1
     is_, has, was = ("is", "has", "was") if one else ("are", "have", "were")
     named = enumeration(claims) if len(claims) <= 3 else in_figures(len(claims)).capitalize()
@@ -231,7 +232,7 @@ WHY_OPEN = {
     "a row is not above an untrained encoder": "cannot be decided: a row is no better than an untrained encoder",
     "settings not searched for both rows": "{was} run with settings that no search chose, which decides nothing",
 }
-"""Reasons of ``evidence.claims.sentence`` for leaving a claim open, after the names of the claims or their number."""
+"""Reasons of ``evidence.words.sentence`` for leaving a claim open, after the names of the claims or their number."""
 SAID = {
     "same sign": "the published sign{where}",
     "opposite sign": "the opposite sign{where}",
@@ -475,7 +476,7 @@ def every(entry: Entry, stored: Sequence[Result]) -> str:
         if 2 * count < len(plan.rows) and all(r.table != entry.name for r in here):
             continue  # a few rows that another table has, too
         more = "".join(each.html() + listed(each.findings) for each in further)
-        curves = evidence.curves.figure(plan, evidence.curves.frame(plan, page.column, here, page.profile))
+        curves = learning_curves(plan, evidence.curves.frame(plan, page.column, here, page.profile))
         drawn = "" if curves is None else light(report.image(curves))
         sentences = [*page.findings, f"Where it comes from: {report.origin(here)}"]
         parts.append(f"{page.html()}{listed(sentences)}{more}{drawn}")

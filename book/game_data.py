@@ -1,6 +1,6 @@
 """Makes what the game on the front page plays with: tiles of photographs, and what a trained encoder sees in them.
 
-    python book/game_data.py FOLDER src/contrastbook/figures/game.json
+    python book/game_data.py FOLDER src/contrastbook/studies/photographs.json
 
 FOLDER holds the seven photographs of :data:`PHOTOGRAPHS` as PNG. They are in the public domain or CC0, and come with
 scikit-image 0.26 (``skimage/data``) and with SciPy 1.9 (``misc/face.dat``). A tile is a square of a photograph. Its

@@ -13,7 +13,7 @@ import pytest
 import readme
 import yaml
 
-from contrastbook.evidence import claims
+from contrastbook.evidence import claims, words
 from contrastlab import data
 from contrastlab.tables import results
 
@@ -109,7 +109,7 @@ def test_readme_shows_the_first_metric_of_a_claim_whatever_the_others_say() -> N
     lines = claims.frame(results.find([ROOT / "results"]))
     first = lines.drop_duplicates(["paper", "table", "claim", "dataset", "profile"]).to_dict("records")
     shown = [row.split(" | ")[0].removeprefix("| ") for row in readme.decided().splitlines()[2:]]
-    names = {f"{claims.table_of(line)}: {line['claim']}, {claims.column_of(line)}" for line in first}
+    names = {f"{words.table_of(line)}: {line['claim']}, {words.column_of(line)}" for line in first}
     assert len(shown) > 5
     assert {name.rpartition(", ")[0] for name in shown} <= names
 

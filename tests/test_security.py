@@ -24,6 +24,7 @@ from PIL import Image
 
 from contrastbook import evidence
 from contrastbook.figures import atlas, pictures, senses, thumbnails, widgets
+from contrastbook.figures.results import forest
 from contrastbook.studies import Study
 from contrastlab import __main__, data, encoders, papers
 from contrastlab.domains.clips import data as videos
@@ -200,10 +201,10 @@ def test_a_name_in_claims_matrix_and_atlas_is_shown_to_the_letter(name: str, mon
         return evidence.claims.frame(made, [PLAN]).assign(column=of, claim=of)
 
     nasty, plain = claims(name), claims(PLAIN)
-    same_page(evidence.claims.html(nasty), evidence.claims.html(plain), name)
-    forest = evidence.claims.forest(nasty)
-    assert Tags(report.image(forest)).tags == Tags(report.image(evidence.claims.forest(plain))).tags
-    assert not any(is_math_text(tick.get_text()) for tick in forest.axes[0].get_yticklabels())
+    same_page(evidence.words.html(nasty), evidence.words.html(plain), name)
+    figure = forest(nasty)
+    assert Tags(report.image(figure)).tags == Tags(report.image(forest(plain))).tags
+    assert not any(is_math_text(tick.get_text()) for tick in figure.axes[0].get_yticklabels())
 
     pages = [gallery.matrix([], plain, {papers.catalogue()[0].name: {"laptop": each}}) for each in (name, PLAIN)]
     same_page(*pages, name)

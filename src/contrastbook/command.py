@@ -23,7 +23,7 @@ def _claims(args: argparse.Namespace) -> None:
     from contrastlab.tables import results  # before pandas, which it misses by name
 
     # isort: split
-    from contrastbook.evidence import claims
+    from contrastbook.evidence import claims, words
 
     lines = claims.frame(results.find(terminal.folders("results", args.results)))
     every = lines.astype(object).where(lines.notna(), None).to_dict("records")
@@ -34,15 +34,15 @@ def _claims(args: argparse.Namespace) -> None:
     listed.sort(key=_open_last)
     shown: list[dict[str, object]] = []
     for line in listed:
-        name = f"{claims.table_of(line)}, {claims.column_of(line)}: {line['claim']}"
-        row: dict[str, object] = {"claim": name, "published": claims.published(line)}
+        name = f"{words.table_of(line)}, {words.column_of(line)}: {line['claim']}"
+        row: dict[str, object] = {"claim": name, "published": words.published(line)}
         if args.prices:
             row["price"] = _price(line["core_hours"])
         else:
-            row["measured"] = claims.measured(line)
+            row["measured"] = words.measured(line)
             row["seeds"] = line["used"]
             row["profile"] = line["profile"]
-        row["verdict"] = claims.sentence(line)
+        row["verdict"] = words.sentence(line)
         shown.append(row)
     terminal.show(args, every, shown)
     if not args.form and not args.prices:

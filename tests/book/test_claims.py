@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from contrastbook.evidence import claims, inference
+from contrastbook.evidence import claims, differences, inference, words
+from contrastbook.figures.results import forest
 from contrastlab import __main__ as command
 from contrastlab import methods, papers
 from contrastlab.support.errors import ArgumentError
@@ -40,12 +41,12 @@ def test_every_claim_of_every_plan_has_a_line_and_none_without_a_published_gain_
     frame = claims.frame([])
     assert list(frame.columns) == list(claims.COLUMNS)
     assert (frame["verdict"] == "not run").all()
-    words = frame["published_from"] == "words"
-    assert frame["published"].isna().tolist() == words.tolist()
-    assert (frame["claimed_sign"][words].abs() == 1).all()
-    signs = np.sign(frame["published"][~words])
-    assert frame["claimed_sign"][~words].where(frame["claimed_sign"][~words] != 0, signs).eq(signs).all()
-    said = set(frame["paper"][words] + frame["table"][words] + frame["method"][words])
+    in_words = frame["published_from"] == "words"
+    assert frame["published"].isna().tolist() == in_words.tolist()
+    assert (frame["claimed_sign"][in_words].abs() == 1).all()
+    signs = np.sign(frame["published"][~in_words])
+    assert frame["claimed_sign"][~in_words].where(frame["claimed_sign"][~in_words] != 0, signs).eq(signs).all()
+    said = set(frame["paper"][in_words] + frame["table"][in_words] + frame["method"][in_words])
     assert {"cmcfigure4cmc/views_3", "cmcfigure6cmc/k4096", "jclfigure2jcl/lambda0"} <= said
     assert "cmcfigure4cmc/views_1" not in said
     for plan in (papers.plan(*name) for name in papers.plans()):
@@ -97,13 +98,13 @@ def test_only_rows_above_an_untrained_encoder_decide_and_it_may_be_one_of_them()
     assert (above["above_untrained"], above["verdict"]) == (True, "same sign")
     for row in (near, between, below):  # the first is above it by less than the intervals
         assert (row["above_untrained"], row["verdict"]) == (False, "open")
-        assert claims.sentence(row) == "open (a row is not above an untrained encoder)"
+        assert words.sentence(row) == "open (a row is not above an untrained encoder)"
     frame = claims.frame([r for r in STORED if r.table == "cmc/table2" and r.dataset == "clips"])
     found = frame[frame["base"].str.endswith("random") & frame["gain"].notna()]
     assert found["untrained"].isna().all()
     (clips,) = found.to_dict("records")  # appearance tells nothing there: no stand-in
     assert clips["p_holm"] < 0.05
-    assert claims.sentence(clips) == "open (clips cannot stand in)"
+    assert words.sentence(clips) == "open (clips cannot stand in)"
 
 
 def test_lines_of_two_tables_and_columns_that_stand_for_others() -> None:
@@ -137,13 +138,13 @@ def test_a_line_is_what_the_results_say() -> None:
     assert found["verdict"] == "same sign"
     # four claims of this table have a published gain on CIFAR-10; three were not run and count all the same
     assert found["p_holm"] == pytest.approx(4 * found["p"])
-    assert claims.sentence(found) == "same sign"
+    assert words.sentence(found) == "same sign"
 
 
 def test_few_seeds_and_settings_that_were_not_searched_decide_nothing() -> None:
     frame = claims.frame([*cells("ring/ir", [40.0, 40.1, 40.2]), *cells("ring/iring", [50.0, 50.1, 50.3])], [PLAN])
     found = line(frame, "ring/iring", "ring/ir")
-    assert (claims.sentence(found), found["p"]) == ("open (3 of 8 seeds)", 1)
+    assert (words.sentence(found), found["p"]) == ("open (3 of 8 seeds)", 1)
     assert found["low"] > 9
 
     def clear(profile: str) -> pd.Series:
@@ -153,10 +154,10 @@ def test_few_seeds_and_settings_that_were_not_searched_decide_nothing() -> None:
         assert found["p_holm"] < 0.05
         return found
 
-    assert claims.sentence(clear("paper")) == "same sign"
+    assert words.sentence(clear("paper")) == "same sign"
     assert clear("laptop")[["search", "verdict"]].tolist() == ["bank", "same sign"]
     unsearched = clear("laptop").to_dict() | {"search": "", "verdict": "open"}
-    assert claims.sentence(unsearched) == "open (settings not searched for both rows)"
+    assert words.sentence(unsearched) == "open (settings not searched for both rows)"
 
 
 def test_other_data_stand_for_those_of_the_paper_and_say_so() -> None:
@@ -169,9 +170,9 @@ def test_other_data_stand_for_those_of_the_paper_and_say_so() -> None:
     (found,) = frame[frame["stands_for"] == "cifar10"].to_dict("records")
     assert (found["column"], found["dataset"]) == ("tinyimagenet32", "tinyimagenet32")
     assert found["published"] == 2.7
-    assert claims.sentence(found) == "same sign, on tinyimagenet32"
-    assert "ring 1: IRing − IR, tinyimagenet32 for cifar10" in claims.html(frame)
-    assert "tinyimagenet32 for cifar10" in claims.forest(frame).axes[0].get_yticklabels()[0].get_text()
+    assert words.sentence(found) == "same sign, on tinyimagenet32"
+    assert "ring 1: IRing − IR, tinyimagenet32 for cifar10" in words.html(frame)
+    assert "tinyimagenet32 for cifar10" in forest(frame).axes[0].get_yticklabels()[0].get_text()
     # the paper's own data are still not run, and are not filled by others
     assert line(frame, "ring/iring", "ring/ir")["verdict"] == "not run"
     # data of a folder that this machine has no kind for
@@ -180,7 +181,7 @@ def test_other_data_stand_for_those_of_the_paper_and_say_so() -> None:
 
 def test_where_a_paper_says_a_sign_and_no_number_only_zero_can_be_excluded(monkeypatch) -> None:
     plan = papers.plan("cmc", "figure4")
-    monkeypatch.setattr(claims, "_rows_of", lambda search: ("cmc/views_2", "cmc/views_3"))
+    monkeypatch.setattr(differences, "_rows_of", lambda search: ("cmc/views_2", "cmc/views_3"))
     stored = next(r for r in STORED if (r.dataset, r.profile, r.method) == ("rooms", "laptop", "cmc/core_4"))
 
     def cell(method: str, seed: int, value: float) -> results.Result:
@@ -201,8 +202,8 @@ def test_where_a_paper_says_a_sign_and_no_number_only_zero_can_be_excluded(monke
         (found,) = frame.to_dict("records")
         assert (found["verdict"], found["claimed_sign"]) == (verdict, 1)
         assert math.isnan(found["published"])
-        assert "above 0, in words" in claims.html(frame)
-        assert [x.get_xdata()[0] for x in claims.forest(frame).axes[0].lines if x.get_marker() == ">"] == [0]
+        assert "above 0, in words" in words.html(frame)
+        assert [x.get_xdata()[0] for x in forest(frame).axes[0].lines if x.get_marker() == ">"] == [0]
     # an interval around 0 excludes nothing, however narrow: the looks go on, and no size is named
     (found,) = frame_of([0.01, -0.01] * 8).to_dict("records")
     assert (found["verdict"], found["used"]) == ("open", 16)
@@ -237,7 +238,7 @@ def test_the_stored_runs_have_lines_and_a_picture(every) -> None:
     shown = every[every["gain"].notna()].sort_values("gain", kind="stable", ascending=False)
     assert {("ring", "1"), ("fmicl", "2")} <= set(zip(shown["paper"], shown["table"], strict=True))
     shown = shown.iloc[::5]
-    axes = claims.forest(every[every["gain"].isna() | every.index.isin(shown.index)]).axes[0]
+    axes = forest(every[every["gain"].isna() | every.index.isin(shown.index)]).axes[0]
     assert len(axes.get_yticks()) == len(shown)
 
     def marked(marker: str) -> list:
@@ -246,19 +247,19 @@ def test_the_stored_runs_have_lines_and_a_picture(every) -> None:
     assert list(map(len, marked("|"))) == shown["seeds"].tolist()
     assert [x[0] for x in marked("D")] == shown["published"].dropna().tolist()
     assert [x[0] for x in marked("o")] == pytest.approx(shown["gain"].tolist())
-    claims.forest(every.iloc[:0]).canvas.draw()
-    axes = claims.forest(shown.head(30).assign(gain=[1000.0, *shown["gain"][1:30]])).axes[0]
+    forest(every.iloc[:0]).canvas.draw()
+    axes = forest(shown.head(30).assign(gain=[1000.0, *shown["gain"][1:30]])).axes[0]
     assert (axes.get_xlim()[1] < 100, axes.texts[0].get_text()) == (True, "+1000")  # it flattens no other
 
 
 def test_no_interval_and_no_seed_is_cut_in_silence(every) -> None:
     for (paper, table), mine in every[every["gain"].notna()].groupby(["paper", "table"]):
-        axes = claims.forest(mine).axes[0]
+        axes = forest(mine).axes[0]
         low, high = axes.get_xlim()
         cut = {line.get_ydata()[0] for line in axes.lines[:-1] if any(x < low or x > high for x in line.get_xdata())}
         assert cut == {text.get_position()[1] for text in axes.texts}, (paper, table)
     jcl = every[(every["paper"] == "jcl") & every["low"].notna()]
-    assert (axis := claims.forest(jcl).axes[0].get_xlim())[0] < jcl["low"].min() < jcl["high"].max() < axis[1]
+    assert (axis := forest(jcl).axes[0].get_xlim())[0] < jcl["low"].min() < jcl["high"].max() < axis[1]
 
 
 def test_others_load_the_same_lines(every, monkeypatch, capsys) -> None:
@@ -295,11 +296,11 @@ def test_what_has_no_verdict_has_a_price_and_nothing_else_has(every, monkeypatch
 
 def test_the_page_has_a_line_for_each_claim_and_the_files() -> None:
     frame = claims.frame([*cells("ring/ir", [50.0] * 8), *cells("ring/iring", [50.5, 51.0] * 4)], [PLAN])
-    texts = re.findall("<td>(.*?)</td>", claims.html(frame))
+    texts = re.findall("<td>(.*?)</td>", words.html(frame))
     assert texts[:4] == ["same sign", "ring 1: IRing − IR, cifar10", "+2.7", "+0.75 (+0.48 to +1.02)"]
     assert texts[4:] == ["8", "laptop"]
-    assert f"1 of {len(frame)} lines" in claims.html(frame)
-    content = re.findall(r'download="(.*?)" href="data:.*?;base64,(.*?)"', claims.links(frame))
+    assert f"1 of {len(frame)} lines" in words.html(frame)
+    content = re.findall(r'download="(.*?)" href="data:.*?;base64,(.*?)"', words.links(frame))
     files = {name: base64.b64decode(text) for name, text in content}
     assert pd.read_csv(io.BytesIO(files["claims.csv"]))["claim"].tolist() == frame["claim"].tolist()
     assert len(pd.read_csv(io.BytesIO(files["claims-columns.csv"]))) == len(claims.COLUMNS)

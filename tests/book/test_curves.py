@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from contrastbook.evidence import bound, curves, inference
+from contrastbook.figures.results import bound_scatter, learning_curves
 from contrastlab import papers
 from test_report import PLAN, result
 
@@ -31,7 +32,7 @@ def lines(axes):
 
 
 def test_the_line_is_the_mean_and_the_band_goes_from_least_to_most_of_what_both_rows_have() -> None:
-    drawn = curves.figure(PLAN, curves.frame(PLAN, COLUMN, RUNS, "paper"))
+    drawn = learning_curves(PLAN, curves.frame(PLAN, COLUMN, RUNS, "paper"))
     assert drawn is not None
     (axes,) = (a for a in drawn.axes if a.get_visible())
     assert axes.get_ylabel() == "loss (nats)"
@@ -43,25 +44,25 @@ def test_the_line_is_the_mean_and_the_band_goes_from_least_to_most_of_what_both_
     assert {(1, 4.0), (1, 6.5), (2, 1.0), (2, 3.5)} <= corners
     assert "IRing ends at 2.50 loss (nats)" in drawn.get_label()
     seen = [run(m, s, [2.0, 1.0], nn1=[30.0 + s]) for m in ("ring/ir", "ring/iring") for s in range(2)]
-    drawn = curves.figure(PLAN, curves.frame(PLAN, COLUMN, seen, "paper"))
+    drawn = learning_curves(PLAN, curves.frame(PLAN, COLUMN, seen, "paper"))
     assert drawn is not None
     assert drawn.axes[0].get_ylabel() == "1-NN accuracy (%)"
     assert lines(drawn.axes[0])["IR (2 seeds)"].get_ydata().tolist() == [30.5]
-    drawn = curves.figure(PLAN, curves.frame(PLAN, COLUMN, [*seen[:2], *RUNS[2:]], "paper"))
+    drawn = learning_curves(PLAN, curves.frame(PLAN, COLUMN, [*seen[:2], *RUNS[2:]], "paper"))
     assert drawn is not None
     assert drawn.axes[0].get_ylabel() == "loss (nats)"
 
 
 def test_a_single_seed_or_a_single_arm_has_no_curve() -> None:
     for few in (RUNS[1:], RUNS[2:], []):
-        assert curves.figure(PLAN, curves.frame(PLAN, COLUMN, few, "paper")) is None
+        assert learning_curves(PLAN, curves.frame(PLAN, COLUMN, few, "paper")) is None
     # a loss of two kinds of objective has no common axis, an accuracy has
     plan = papers.plan("fmicl", 2)
     both = ["fmicl/kl", "fmicl/simclr"]
     made = [(m, m, s, 1, name, 1.0) for m in both for s in range(2) for name in ("loss", "nn1")]
     points = pd.DataFrame(made, columns=["method", "label", "seed", "epoch", "measure", "value"])
-    assert curves.figure(plan, points[points["measure"] == "loss"]) is None
-    drawn = curves.figure(plan, points)
+    assert learning_curves(plan, points[points["measure"] == "loss"]) is None
+    drawn = learning_curves(plan, points)
     assert drawn is not None
     assert drawn.axes[0].get_ylabel() == "1-NN accuracy (%)"
     # runs of another protocol are in another picture
@@ -76,7 +77,7 @@ def test_a_run_counts_once_with_the_bound_of_its_last_epoch() -> None:
     lines = bound.frame([with_bound, with_bound, ring, ring.model_copy(update={"curve": curve}), theirs])
     assert lines[["method", "bound", "accuracy"]].to_numpy().tolist() == [["ring/ir", 2.5, 60.0]]
     assert bound.frame([]).empty
-    bound.scatter(bound.frame([])).canvas.draw()
+    bound_scatter(bound.frame([])).canvas.draw()
 
 
 def made(bounds: list[float], accuracies: list[float]) -> pd.DataFrame:
@@ -99,7 +100,7 @@ def test_the_correlation_is_spearmans_over_methods_and_the_picture_says_it() -> 
     assert high == pytest.approx(np.quantile(each, 0.975), abs=0.08)
     assert inference.correlation([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])[0] == pytest.approx(1)
     assert all(math.isnan(value) for value in inference.correlation([1, 2, 3], [1, 2, 3]))
-    figure = bound.scatter(made([1, 2, 3, 4, 5], [5, 4, 3, 2, 1]))
+    figure = bound_scatter(made([1, 2, 3, 4, 5], [5, 4, 3, 2, 1]))
     (axes,) = figure.axes
     assert "rank correlation over methods −1.00" in axes.get_title(loc="left")
     assert "15 runs" in figure.get_label()

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,10 @@ import pytest
 import torch
 
 from contrastbook.figures import game
+from contrastbook.studies import photographs
 from contrastlab import objectives
 
-DATA = game.data()
+DATA = photographs.stored()
 TILES, SQUARES = len(DATA["squares"]), len(DATA["squares"][0])
 ROOT = "document.getElementById('game-live').game"
 SIZES, OTHERS = (4, 16, 64), ("random", "ball", "ring")
@@ -223,5 +223,4 @@ def test_a_telephone_shows_it_whole(open_page: Callable[..., Any], size: int) ->
 
 
 def test_the_data_are_json_that_any_reader_takes() -> None:
-    text = (Path(game.__file__).parent / "game.json").read_text(encoding="utf-8")
-    json.loads(text, parse_constant=pytest.fail)
+    json.loads(photographs.stored_text(), parse_constant=pytest.fail)

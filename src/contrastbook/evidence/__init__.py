@@ -1,12 +1,5 @@
 """What stored results say of the papers' claims: differences with verdicts, searches, curves, bounds."""
 
-from importlib import import_module
-from types import ModuleType
+from contrastbook.evidence import bound, claims, curves, differences, headlines, inference, searches, words
 
-__all__ = ["bound", "claims", "curves", "headlines", "inference", "searches"]
-
-
-def __getattr__(name: str) -> ModuleType:  # claims are read without the libraries that draw
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{name}")
+__all__ = ["bound", "claims", "curves", "differences", "headlines", "inference", "searches", "words"]

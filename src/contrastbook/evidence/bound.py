@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from contrastbook.evidence.inference import correlation
-from contrastbook.figures.base import MARKERS, dress, subplots_each
 from contrastlab import methods
-from contrastlab.tables.numbers import signed
 from contrastlab.tables.results import Result
 
 METRIC = "linear"
@@ -24,41 +19,33 @@ TELLING = 6
 
 def frame(results: Iterable[Result]) -> pd.DataFrame:
     """Each run with a bound (nats, of the last epoch) and a linear probe (percent) on the data it was trained on."""
-    lines: dict[tuple[str, str, str, int, str], tuple[object, ...]] = {}
-    for r in results:
-        bounds = [row["mi_bound"] for row in r.curve if "mi_bound" in row]
-        if METRIC not in r.metrics or not bounds or r.on or r.method not in methods.names():
-            continue  # a recipe of one's own is known in its own process only
-        recipe = methods.get(r.method)
-        if recipe.bounds_information:  # older runs have it for rings and caves, too, where it depends on the scores
-            key = (r.dataset, r.profile, r.method, r.seed, r.setup_hash)
-            lines.setdefault(key, (*key[:3], recipe.label, r.seed, bounds[-1], r.metrics[METRIC]))
     columns = ["dataset", "profile", "method", "label", "seed", "bound", "accuracy"]
-    return pd.DataFrame(list(lines.values()), columns=columns)
+    lines: list[tuple[object, ...]] = []
+    shown: set[tuple[object, ...]] = set()
+    for result in results:
+        bounds = [row["mi_bound"] for row in result.curve if "mi_bound" in row]
+        scored_where_trained = METRIC in result.metrics and not result.on
+        if not bounds or not scored_where_trained or not _bounds_information(result.method):
+            continue
+        run = (result.dataset, result.profile, result.method, result.seed, result.setup_hash)
+        if run in shown:
+            continue
+        shown.add(run)
+        label = methods.get(result.method).label
+        of_run = (result.dataset, result.profile, result.method, label, result.seed)
+        lines.append((*of_run, bounds[-1], result.metrics[METRIC]))
+    return pd.DataFrame(lines, columns=columns)
+
+
+def _bounds_information(method: str) -> bool:
+    """Whether the loss of a recipe bounds information: older runs of rings and caves have a bound that is none.
+
+    A recipe of one's own is known in its own process only.
+    """
+    return method in methods.names() and methods.get(method).bounds_information
 
 
 def telling(lines: pd.DataFrame) -> pd.DataFrame:
     """Those lines of :func:`frame` whose data set and profile have at least :data:`TELLING` methods."""
     count = lines.groupby(["dataset", "profile"])["method"].transform("nunique")
     return lines[count >= TELLING]
-
-
-def scatter(lines: pd.DataFrame) -> Figure:
-    """Accuracy against the bound, a panel for each data set and profile, a dot for each run; lines of :func:`frame`."""
-    groups = list(lines.groupby(["dataset", "profile"], sort=True))
-    figure, panels = subplots_each(len(groups), 2, (4.6, 4.0))
-    words = []
-    for axes, ((dataset, profile), mine) in zip(panels, groups, strict=False):
-        for k, (label, runs) in enumerate(mine.groupby("label", sort=True)):
-            axes.plot(runs["bound"], runs["accuracy"], MARKERS[k % 14], color=f"C{k % 10}", alpha=0.8, label=label)
-        means = mine.groupby("method")[["bound", "accuracy"]].mean()  # seeds of a method are no further methods
-        rho, low, high = correlation(means["bound"].tolist(), means["accuracy"].tolist())
-        text = "too few methods for a correlation"
-        if not np.isnan(rho):
-            ends = f"{signed(low, sign=True)} to {signed(high, sign=True)}"
-            text = f"rank correlation over methods {signed(rho, sign=True)} ({ends})"
-        bound, accuracy = "bound on the information, last epoch (nats)", "linear accuracy (% of test images)"
-        dress(axes, bound, accuracy, f"{dataset}, {profile}\n{text}", fontsize="x-small", ncols=2)
-        words.append(f"{dataset}, {profile}: {len(mine)} runs, {text}")
-    figure.set_label(f"Scatter plot of accuracy against the bound. {'; '.join(words) or 'No run has a bound'}.")
-    return figure

@@ -1,51 +1,37 @@
 """Every claim of a difference in the papers, published beside measured, with a verdict: a line each.
 
-A claim is a row of a table, the row it is set against, and a column: *IRing − IR on CIFAR-10*. The rule by which
-verdicts are reached is that of :mod:`contrastbook.evidence.inference`. The lines are a frame, for a page, a figure
-(:func:`forest`) or a CSV; :data:`COLUMNS` is its data dictionary.
+The claims are those of :mod:`contrastbook.evidence.differences`, and the rule by which verdicts are reached is that of
+:mod:`contrastbook.evidence.inference`. The lines are a frame, for a CSV, a page (:mod:`contrastbook.evidence.words`) or
+a figure (:func:`contrastbook.figures.results.forest`); :data:`COLUMNS` is its data dictionary.
 """
 
 from __future__ import annotations
 
-import base64
 import math
 import statistics
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from contrastbook.evidence import inference, searches
-from contrastlab import papers, tasks
-from contrastlab.papers import Column, TablePlan
-from contrastlab.support import escape, shipped
-from contrastlab.support.errors import NotApplicableError, UnknownNameError
-from contrastlab.tables.numbers import signed
+from contrastbook.evidence import inference
+from contrastbook.evidence.differences import STAND_INS, ClaimedDifference, claimed_differences
+from contrastlab import papers
+from contrastlab.papers import TablePlan
 from contrastlab.tables.plan import RANDOM_LAB
 from contrastlab.tables.results import Result
 from contrastlab.tables.rows import Scores, scores
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 Read = Callable[[str, str], Scores | None]  # column and recipe to what is stored of it in one profile
-Line = Mapping[Any, Any]
-"""A row of :func:`frame`."""
 PROFILES = ("paper", "laptop", "tuned", "regime", "fair", "features")
 """Profiles whose runs may speak of a claim. Beside ``paper``, those decide whose settings a search chose."""
-
 _TOML = tomllib.loads(resources.files("contrastbook.evidence").joinpath("claims.toml").read_text("utf-8"))
 COLUMNS: Mapping[str, str] = _TOML["columns"]
 """Data dictionary: name of a column of :func:`frame` to what it means."""
-STAND_INS: Mapping[str, str] = _TOML["stand_ins"]
-"""Data that may stand in for a paper's, and why."""
 _SAME_CLAIM = [
     "paper",
     "dataset",
@@ -76,7 +62,7 @@ def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -
     lines: list[dict[str, Any]] = []
     for plan in plans:
         by_data: dict[str, list[ClaimedDifference]] = {}
-        for claim in _claimed(plan, measured):
+        for claim in claimed_differences(plan, measured):
             by_data.setdefault(claim.column.data, []).append(claim)
         for dataset, claims in by_data.items():
             lines += _of_data(claims, by_dataset.get(dataset, []))
@@ -84,6 +70,11 @@ def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -
     first_table = every.groupby(_SAME_CLAIM, dropna=False)["table"].transform("first")
     once = every[every["table"] == first_table].reset_index(drop=True)
     return _priced(once)
+
+
+def dictionary() -> pd.DataFrame:
+    """:data:`COLUMNS` as a frame."""
+    return pd.DataFrame({"column": list(COLUMNS), "meaning": list(COLUMNS.values())})
 
 
 def _priced(lines: pd.DataFrame) -> pd.DataFrame:
@@ -125,140 +116,6 @@ def _seeds_that_find(sd: float, difference: float) -> float:
         if inference.detectable(sd, seeds) <= difference:
             return float(seeds)
     return math.inf
-
-
-@dataclass(frozen=True)
-class ClaimedDifference:
-    """A row of a table set against another one in a column; the names of its fields are those of columns."""
-
-    plan: TablePlan
-    name: str
-    column: Column
-    method: str
-    base: str
-    published: float
-    published_from: str
-    sign: int
-
-    def line(self) -> dict[str, Any]:
-        """The values of :data:`COLUMNS` that no run decides."""
-        metric = tasks.metric(self.column.metric)
-        method = self.plan.label(self.method)
-        base = self.plan.label(self.base)
-        return {
-            "paper": self.plan.paper,
-            "table": self.plan.table,
-            "column": self.name,
-            "stands_for": self.column.stands_for,
-            "dataset": self.column.data,
-            "on": self.column.on,
-            "metric": metric.name,
-            "unit": metric.gap,
-            "claim": f"{method} − {base}",
-            "method": self.method,
-            "base": self.base,
-            "published": self.published,
-            "published_from": self.published_from,
-            "claimed_sign": self.sign,
-            "profile": "",
-            "search": "",
-            "verdict": "not run",
-            "seeds": 0,
-            "used": 0,
-            "differences": "",
-        }
-
-    def search(self, profile: str) -> str:
-        """The search that both rows were in and that chose their settings; of two searches, both names."""
-        untrained = (self.plan.floor, RANDOM_LAB)
-        names: list[str] = []
-        for row in (self.method, self.base):
-            if row in untrained:
-                continue
-            name = self.plan.search(self.column.data, row, profile)
-            if not name or row not in _rows_of(name):
-                return ""
-            names.append(name)
-        return " and ".join(dict.fromkeys(names))
-
-    @property
-    def stands_in(self) -> bool:
-        """Whether its data are the paper's, or may stand in for them."""
-        if not self.column.stands_for:
-            return True
-        trained_on = self.column.data
-        scored_on = self.column.on or trained_on
-        return trained_on in STAND_INS and scored_on in STAND_INS
-
-
-@cache
-def _rows_of(search: str) -> tuple[str, ...]:
-    stored = searches.read(shipped.folder("results") / f"searches/{search}.json")
-    return tuple(stored.get("rows", ()))
-
-
-def _claimed(plan: TablePlan, measured: Sequence[str]) -> Iterator[ClaimedDifference]:
-    """The claims of a table: those that its own data can decide, then those that other ``measured`` data can."""
-    columns = list(plan.columns.items())
-    if columns:
-        columns += _columns_on_other_data(plan, measured)
-    for name, column in columns:
-        for method, base in plan.comparisons:
-            claim = _claim(plan, name, column, method, base)
-            if claim is not None:
-                yield claim
-
-
-def _columns_on_other_data(plan: TablePlan, measured: Sequence[str]) -> list[tuple[str, Column]]:
-    """Names and columns of a table on ``measured`` data that are not its own."""
-    columns: list[tuple[str, Column]] = []
-    for dataset in measured:
-        if dataset in plan.datasets:
-            continue
-        # results on a folder that only another machine has are of no registered kind
-        with suppress(NotApplicableError, UnknownNameError):
-            for name, column in plan.select(dataset).items():
-                if name.startswith(dataset):
-                    columns.append((name, column))
-                elif column.on:
-                    columns.append((f"{dataset} to {name}", column))
-                else:
-                    columns.append((f"{dataset} {name}", column))
-    return columns
-
-
-def _claim(plan: TablePlan, name: str, column: Column, method: str, base: str) -> ClaimedDifference | None:
-    """What a paper says of two rows in a column; ``None`` where it gives neither a number nor a sign."""
-    printed = column.stands_for or name
-    published, source = plan.published_difference(printed, method, base)
-    sign = plan.claimed_sign(method, base)
-    if published is None and sign is None:
-        return None
-    if published is None:
-        published = math.nan
-        source = "words"
-    if sign is None:
-        sign = _sign(plan, printed, method, base, published)
-    return ClaimedDifference(plan, name, column, method, base, published, source, sign)
-
-
-def _sign(plan: TablePlan, column: str, method: str, base: str, published: float) -> int:
-    """Of a published difference; 0 where the numbers printed beside it say that it is none."""
-    apart = plan.rows_apart(column, method, base)
-    if apart is not None:
-        contradicted = published * apart < 0
-        if contradicted or _within_spread(plan, column, method, base, published):
-            return 0
-    return (published > 0) - (published < 0)
-
-
-def _within_spread(plan: TablePlan, column: str, method: str, base: str, published: float) -> bool:
-    """Whether a difference is below the standard deviations that are published of both rows."""
-    sd_method = plan.published_sd(column, method)
-    sd_base = plan.published_sd(column, base)
-    if not sd_method or not sd_base:
-        return False
-    return abs(published) < math.hypot(sd_method, sd_base)
 
 
 def _of_data(claims: Sequence[ClaimedDifference], results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -387,216 +244,3 @@ def _is_above(row: Scores, untrained: Scores) -> bool:
     if not untrained.metric.higher_is_better:
         gain = -gain
     return gain > math.hypot(row.estimate.error or 0.0, untrained.estimate.error or 0.0)
-
-
-def column_of(line: Line) -> str:
-    """The column, and for other data the printed column whose gain is beside it."""
-    if not line["stands_for"]:
-        return str(line["column"])
-    # a column that differs in settings alone has the name of that of the paper
-    name = str(line["column"]).removesuffix(f" {line['stands_for']}")
-    return f"{name} for {line['stands_for']}"
-
-
-def table_of(line: Line) -> str:
-    """``ring 1``, ``cmc Figure 4``."""
-    table = str(line["table"]).replace("figure", "Figure ")
-    return f"{line['paper']} {table}"
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a line has a value, which is NaN or ``None`` where it has none."""
-    return bool(pd.notna(value))
-
-
-def sentence(line: Line) -> str:
-    """The verdict of one line in words, such as ``open (2 of 8 seeds)`` or ``same sign, on rooms``."""
-    on = f", on {line['on'] or line['dataset']}" if line["stands_for"] else ""
-    if _is_number(line["bound"]):
-        return f"{_what_is_bounded(line)}: at most {_rounded_up(line['bound'])} {line['unit']} either way{on}"
-    if line["verdict"] != "open":
-        return f"{line['verdict']}{on}"
-    reason = _why_open(line)
-    return f"open ({reason})" if reason else "open"
-
-
-def _what_is_bounded(line: Line) -> str:
-    if line["claimed_sign"] == 0:
-        return str(line["verdict"])
-    kind = "gain" if line["claimed_sign"] > 0 else "loss"
-    scale = "" if line["profile"] == "paper" else " at this scale"
-    return f"no {kind} of the published size{scale}"
-
-
-def _rounded_up(bound: float) -> str:
-    """To one decimal, so that the bound still holds."""
-    return f"{math.ceil(10 * bound) / 10:.1f}"
-
-
-def _why_open(line: Line) -> str:
-    """The first reason why a claim has no verdict yet; empty if the differences are too noisy."""
-    if line["stands_for"]:
-        other_data = {line["dataset"], line["on"] or line["dataset"]} - STAND_INS.keys()
-        if other_data:
-            return f"{' and '.join(sorted(other_data))} cannot stand in"
-    if line["profile"] != "paper" and not line["search"]:
-        return "settings not searched for both rows"
-    if line["above_untrained"] is False:
-        return "a row is not above an untrained encoder"
-    if line["seeds"] < inference.LOOKS[0]:
-        return f"{line['seeds']} of {inference.LOOKS[0]} seeds"
-    return ""
-
-
-_SIGNS_IN_WORDS = {1: "above 0, in words", -1: "below 0, in words", 0: "equal, in words"}
-
-
-def published(line: Line) -> str:
-    """The paper's difference as printed, or in words which side of 0 it is on."""
-    if not _is_number(line["published"]):
-        return _SIGNS_IN_WORDS[line["claimed_sign"]]
-    has_one_decimal = round(line["published"], 1) == line["published"]
-    return signed(line["published"], 1 if has_one_decimal else 2, sign=True)
-
-
-def measured(line: Line) -> str:
-    """The gain and its interval, such as ``−0.41 (−1.71 to +0.89)``; of one seed the gain."""
-    ends = [signed(line[name], sign=True) for name in ("low", "high") if _is_number(line[name])]
-    gain = signed(line["gain"], sign=True)
-    return f"{gain} ({' to '.join(ends)})" if ends else gain
-
-
-_KEY = (
-    "dot: measured, filled with a verdict   tick: a seed   diamond: published, triangle: its sign   [seeds]\n"
-    "Outside profile paper, sizes may not be compared."
-)
-
-
-def forest(lines: pd.DataFrame) -> Figure:
-    """The measured claims of :func:`frame`, sorted, explained by a key.
-
-    The axis holds all that is drawn of nine tenths of the lines, and as much again. A number at an edge is the farthest
-    value of a line that reaches beyond it.
-    """
-    from contrastbook.figures.base import dress, subplots
-
-    by_gain = lines[lines["gain"].notna()].sort_values("gain", kind="stable", ascending=False)
-    shown: Sequence[Line] = by_gain.to_dict("records")
-    count = max(len(shown), 1)
-    figure, axes = subplots(size=(8, 1.2 + 0.38 * count))
-    edge = _edge(shown)
-    for y, line in enumerate(shown):
-        _draw(axes, y, line)
-        _number_beyond(axes, y, line, edge)
-    left, right = axes.get_xlim()
-    axes.set_xlim(max(-edge, min(edge, left)), max(-edge, min(edge, right)))
-    axes.axvline(0, color="0.4", ls="--", lw=1, zorder=1)
-    axes.set_yticks(range(len(shown)), [_tick(line) for line in shown], fontsize="small")
-    axes.set_ylim(count - 0.5, -0.5)
-    units = sorted({line["unit"] for line in shown})
-    dress(axes, f"difference ({', '.join(units) or 'nothing has been run'})", "")
-    figure.suptitle(_KEY, x=0.01, ha="left", fontsize="small")
-    axes.grid(axis="x", color="0.9")
-    axes.tick_params(axis="y", length=0)
-    counts = [f"{verdict}: {lines_of_it}" for verdict, lines_of_it in lines["verdict"].value_counts().items()]
-    figure.set_label(f"Forest plot of measured beside published differences. Verdicts: {'; '.join(counts)}.")
-    return figure
-
-
-def _by_seed(line: Line) -> list[float]:
-    """The differences of a line, seed by seed."""
-    differences: list[float] = []
-    for entry in line["differences"].split():
-        _, _, difference = entry.partition(":")
-        differences.append(float(difference))
-    return differences
-
-
-def _drawn_values(line: Line) -> list[float]:
-    """All that is drawn of a line."""
-    others = [line[name] for name in ("gain", "low", "high", "published")]
-    return _by_seed(line) + [value for value in others if _is_number(value)]
-
-
-def _edge(lines: Sequence[Line]) -> float:
-    """How far the axis may reach: twice what holds nine tenths of the lines."""
-    if not lines:
-        return 1.0
-    farthest = sorted(max(abs(value) for value in _drawn_values(line)) for line in lines)
-    return 2 * farthest[int(0.9 * (len(farthest) - 1))]
-
-
-def _draw(axes: Axes, y: int, line: Line) -> None:
-    """Seeds, interval and mean of a line, and what is published."""
-    from contrastbook.figures.base import BLUE, ORANGE
-
-    seeds = _by_seed(line)
-    axes.plot(seeds, [y] * len(seeds), "|", color="0.3", markersize=9, zorder=2.5)
-    axes.plot([line["low"], line["high"]], [y, y], color=BLUE, linewidth=2, zorder=2)
-    filled = "none" if line["verdict"] == "open" else "full"
-    axes.plot(line["gain"], y, "o", color=BLUE, fillstyle=filled, markersize=7, zorder=3)
-    place = line["published"]
-    marker = "D"
-    if not _is_number(place):
-        place = 0
-        marker = ">" if line["claimed_sign"] > 0 else "<"
-    axes.plot(place, y, marker, color=ORANGE, markerfacecolor="none", markersize=7, zorder=4)
-
-
-def _number_beyond(axes: Axes, y: int, line: Line, edge: float) -> None:
-    """Write the farthest values of a line that lie beyond the axis at its ends."""
-    values = _drawn_values(line)
-    for value in (min(values), max(values)):
-        if abs(value) > edge:
-            side = "left" if value < 0 else "right"
-            axes.annotate(f"{value:+.0f}", (math.copysign(edge, value), y), ha=side)
-
-
-def _tick(line: Line) -> str:
-    from contrastbook.figures.base import raised
-
-    claim = f"{table_of(line)}: {line['claim']}"
-    where = f"{column_of(line)}, {line['profile']} [{line['used']}]"
-    return f"{raised(escape.mathtext(claim))}\n{escape.mathtext(where)}"
-
-
-def html(lines: pd.DataFrame) -> str:
-    """The measured claims of :func:`frame` as a table for a page, all escaped; those not run are counted below."""
-    shown = lines[lines["gain"].notna()].to_dict("records")
-    texts = pd.DataFrame([_table_row(line) for line in shown])
-    body = texts.to_html(classes="published-measured", border=0, index=False)
-    return (
-        f'<figure class="published-measured {escape.LITERAL}">'
-        f"<figcaption>Claims with a run: {len(shown)} of {len(lines)} lines.</figcaption>"
-        f'<div tabindex="0" role="region" aria-label="Claims with a run">{body}</div></figure>'
-    )
-
-
-def _table_row(line: Line) -> dict[str, str]:
-    seeds = str(line["used"])
-    if line["used"] != line["seeds"]:
-        seeds = f"{line['used']} of {line['seeds']}"
-    return {
-        "verdict": sentence(line),
-        "claim": escape.line(f"{table_of(line)}: {line['claim']}, {column_of(line)}"),
-        "published": published(line),
-        "measured (95 % interval)": measured(line),
-        "seeds": seeds,
-        "profile": line["profile"],
-    }
-
-
-def links(lines: pd.DataFrame) -> str:
-    """The lines as files inside the page, and what the columns mean."""
-    return f"{_link('claims.csv', lines)} · {_link('claims-columns.csv', dictionary())}"
-
-
-def _link(name: str, content: pd.DataFrame) -> str:
-    """A link that holds a frame as a CSV file."""
-    text = base64.b64encode(content.to_csv(index=False).encode()).decode()
-    return f'<a download="{name}" href="data:text/csv;base64,{text}">{name}</a>'
-
-
-def dictionary() -> pd.DataFrame:
-    """:data:`COLUMNS` as a frame."""
-    return pd.DataFrame({"column": list(COLUMNS), "meaning": list(COLUMNS.values())})

@@ -1,7 +1,7 @@
 """The game of the front page: a visitor picks the partner of a view, and sees the nats that the picks reveal.
 
-Rules, counting and drawing are one ES module, ``game.js``. What it plays with is ``game.json``, which
-``book/game_data.py`` makes: tiles of seven free photographs, and the embeddings of their views by a trained encoder.
+Rules, counting and drawing are one ES module, ``game.js``. What it plays with are the tiles of
+:mod:`contrastbook.studies.photographs`, and the embeddings of their views by a trained encoder.
 """
 
 from __future__ import annotations
@@ -11,17 +11,11 @@ from importlib.resources import files
 from typing import Any
 
 from contrastbook.figures import playground
-
-__all__ = ["data", "html"]
+from contrastbook.studies import photographs
 
 
 def _file(kind: str) -> str:
     return files("contrastbook.figures").joinpath(f"game.{kind}").read_text(encoding="utf-8")
-
-
-def data() -> dict[str, Any]:
-    """Tiles, squares, embeddings and where they come from, as plain values."""
-    return dict(json.loads(_file("json")))
 
 
 def html(**options: Any) -> str:
@@ -30,7 +24,7 @@ def html(**options: Any) -> str:
     ``options``: ``kind`` is what the names of the book's pages end in, ``seed`` fixes the rounds, ``pause`` is the
     time (milliseconds) between a pick and the next round.
     """
-    mount = f'mount(document.getElementById("game-live"), {_file("json").strip()}, {json.dumps(options)});'
+    mount = f'mount(document.getElementById("game-live"), {photographs.stored_text().strip()}, {json.dumps(options)});'
     module = playground.script("game")
     return (
         f'<style>\n{_file("css")}</style>\n<div id="game-live"></div>\n'

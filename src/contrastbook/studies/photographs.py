@@ -1,22 +1,23 @@
 """What real photographs have in common: crops of different ones that look alike, and neighbours of an encoder.
 
-The tiles are those of the game on the front page (``contrastbook.figures.game``): squares of seven free photographs,
-and the embeddings of an encoder that was trained on such squares.
+The tiles are squares of seven free photographs, with the embeddings of an encoder that was trained on such squares.
+``book/game_data.py`` makes them and stores them in ``photographs.json``; the game on the front page plays with them.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from importlib.resources import files
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastbook.figures import game
 from contrastlab import data, methods, tasks
 from contrastlab.pictures.augmentations import augmentation
 from contrastlab.pictures.domain import modality
@@ -31,12 +32,23 @@ PLAINEST = 30.0
 """A crop of a smaller standard deviation, in steps of 255, shows next to nothing."""
 
 
+def stored_text() -> str:
+    """The file that holds the tiles, as JSON."""
+    return files("contrastbook.studies").joinpath("photographs.json").read_text(encoding="utf-8")
+
+
+def stored() -> dict[str, Any]:
+    """Tiles, squares, embeddings and where they come from, as plain values."""
+    return dict(json.loads(stored_text()))
+
+
 @cache
 def tiles() -> tuple[Tensor, Tensor]:
     """All tiles, uint8 ``[N, 3, 80, 80]``, and the number of the photograph of each, int64 ``[N]``."""
-    stored = game.data()
-    sheet = np.asarray(decode(base64.b64decode(stored["sheet"]), "the photographs of the game"))
-    columns, owners = stored["columns"], torch.tensor(stored["owners"])
+    values = stored()
+    sheet = np.asarray(decode(base64.b64decode(values["sheet"]), "the photographs of the game"))
+    columns = values["columns"]
+    owners = torch.tensor(values["owners"])
     side = sheet.shape[1] // columns
     rows = sheet.reshape(-1, side, columns, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)
     return torch.from_numpy(rows[: len(owners)].copy()).permute(0, 3, 1, 2), owners
@@ -54,20 +66,28 @@ class Pair:
 
 def _views(kind: Literal["crop", "flip"], draws: torch.Generator) -> tuple[list[Tensor], list[int]]:
     """Views that show something, and the tile of each: sixteen crops of a tile, or the tile and its mirror image."""
-    views, of = [], []
-    for number, tile in enumerate(tiles()[0]):
-        if kind == "flip":
-            both = [tile, tile.flip(2)]
-        else:
-            size = tile.shape[1]
-            corners = torch.rand(16, 3, generator=draws)
-            sides = (size * (0.2 + 0.3 * corners[:, 0]).sqrt()).round().long()  # a fifth to a half of the area
-            places = ((size - sides[:, None]) * corners[:, 1:]).round().long()
-            both = [tile[:, y : y + s, x : x + s] for s, (y, x) in zip(sides.tolist(), places.tolist(), strict=True)]
-        kept = [view for view in both if float(view.float().std()) > PLAINEST]
-        views += kept
-        of += [number] * len(kept)
+    views: list[Tensor] = []
+    of: list[int] = []
+    pictures, _ = tiles()
+    for number, tile in enumerate(pictures):
+        candidates = [tile, tile.flip(2)] if kind == "flip" else _crops(tile, draws)
+        for view in candidates:
+            if float(view.float().std()) > PLAINEST:
+                views.append(view)
+                of.append(number)
     return views, of
+
+
+def _crops(tile: Tensor, draws: torch.Generator) -> list[Tensor]:
+    """Sixteen squares of a tile, each a fifth to a half of its area."""
+    size = tile.shape[1]
+    drawn = torch.rand(16, 3, generator=draws)
+    sides = (size * (0.2 + 0.3 * drawn[:, 0]).sqrt()).round().long()
+    places = ((size - sides[:, None]) * drawn[:, 1:]).round().long()
+    crops: list[Tensor] = []
+    for side, (top, left) in zip(sides.tolist(), places.tolist(), strict=True):
+        crops.append(tile[:, top : top + side, left : left + side])
+    return crops
 
 
 def nearest_pairs(kind: Literal["crop", "flip"], count: int = 6, seed: int = 0) -> list[Pair]:
@@ -93,11 +113,14 @@ def nearest_pairs(kind: Literal["crop", "flip"], count: int = 6, seed: int = 0) 
 @cache
 def embeddings() -> dict[str, Tensor]:
     """Embeddings of the whole tiles, unit length ``[N, d]``: ``before`` training, and ``after`` as stored."""
-    stored, (items, owners) = game.data(), tiles()
-    values = np.frombuffer(base64.b64decode(stored["embeddings"]), np.int8).reshape(len(owners), -1, stored["dim"])
-    after = torch.from_numpy(values[:, 0].astype(np.float32))  # the first view of a tile is the tile
-    settings, recipe = Settings(**stored["made"]["settings"]), methods.get(stored["made"]["recipe"])
-    names = tuple(name for name, _ in stored["photographs"])
+    values = stored()
+    items, owners = tiles()
+    of_views = np.frombuffer(base64.b64decode(values["embeddings"]), np.int8)
+    by_tile = of_views.reshape(len(owners), -1, values["dim"])
+    after = torch.from_numpy(by_tile[:, 0].astype(np.float32))  # the first view of a tile is the tile
+    settings = Settings(**values["made"]["settings"])
+    recipe = methods.get(values["made"]["recipe"])
+    names = tuple(name for name, _ in values["photographs"])
     pictures = data.ImageSet("tiles", F.interpolate(items.float(), 32, mode="area").byte(), owners, names)
     with fixed(0):
         untrained = modality(pictures).encoders(recipe.views, pictures, settings)
