@@ -19,14 +19,17 @@ from contrastlab.settings import Settings
 from contrastlab.train.learner import Learner
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "contrastlab"
+SOURCE = ROOT / "src"
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-ROOMS = [
-    name
-    for line in re.search(r"\| room \| .*?\n\n", TEXT, re.S)[0].strip().splitlines()[2:]  # type: ignore[index]
-    for name in re.findall(r"`([a-z_]+)`", line.split("|")[1])
-]
+TABLES = re.findall(r"\| room \| .*?\n\n", TEXT, re.S)
 
+
+def rooms(table: str) -> list[str]:
+    """Names in the first column of a table of rooms, from top to bottom."""
+    return [name for line in table.strip().splitlines()[2:] for name in re.findall(r"`([a-z_]+)`", line.split("|")[1])]
+
+
+ROOMS = dict(zip(("contrastlab", "contrastbook"), map(rooms, TABLES), strict=True))
 
 REMAINS = {
     "pictures/fitting.py": {"train", "train.checkpoint"},
@@ -38,39 +41,48 @@ REMAINS = {
 """Imports that still point up: none may be added, and one that is cut leaves this list."""
 
 
-def modules() -> Iterator[tuple[Path, str]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        yield path, parts[0]
+def modules(package: str) -> Iterator[tuple[str, str, ast.AST]]:
+    """Path below the package, room and syntax tree of each of its modules."""
+    for path in sorted((SOURCE / package).rglob("*.py")):
+        place = path.relative_to(SOURCE / package)
+        yield place.as_posix(), place.with_suffix("").parts[0], ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
+def imported(tree: ast.AST, package: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module == "contrastlab":
-            yield from (f"contrastlab.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == package:
+            yield from (f"{package}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
 
 
-def test_the_list_of_rooms_is_that_of_the_folders() -> None:
-    there = {room for _, room in modules()} - {"__init__", "__main__"}
-    assert len(set(ROOMS)) == len(ROOMS)
-    assert set(ROOMS) == there
+def upward(package: str) -> dict[str, set[str]]:
+    """Module to what it imports from rooms below its own, or from modules of no room."""
+    place = {room: k for k, room in enumerate(ROOMS[package])}
+    found: dict[str, set[str]] = {}
+    for path, room, tree in modules(package):
+        for name in imported(tree, package):
+            root, _, module = name.partition(".")
+            other = module.partition(".")[0]
+            if root == package and place.get(other, -1) > place.get(room, len(place)):
+                found.setdefault(path, set()).add(module)
+    return found
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_the_list_of_rooms_is_that_of_the_folders(package: str) -> None:
+    there = {path.stem for path in (SOURCE / package).iterdir()} - {"__init__", "__main__", "__pycache__", "py"}
+    assert len(set(ROOMS[package])) == len(ROOMS[package])
+    assert set(ROOMS[package]) == there
 
 
 def test_a_room_imports_from_rooms_above_it_only_and_nothing_from_the_book() -> None:
-    place = {room: k for k, room in enumerate(ROOMS)}
-    upward: dict[str, set[str]] = {}
-    for path, room in modules():
-        for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
-            assert not name.startswith("contrastbook"), path
-            package, _, module = name.partition(".")
-            other = module.partition(".")[0]
-            if package == "contrastlab" and place.get(other, -1) > place.get(room, len(ROOMS)):
-                upward.setdefault(path.relative_to(PACKAGE).as_posix(), set()).add(module)
-    assert upward == REMAINS
+    assert upward("contrastlab") == REMAINS
+    assert upward("contrastbook") == {}
+    for path, _, tree in modules("contrastlab"):
+        assert not any(name.startswith("contrastbook") for name in imported(tree, "contrastlab")), path
 
 
 def test_tests_that_the_page_names_exist() -> None:

@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 
 from contrastlab.settings import FrozenModel
 from contrastlab.support import errors
+from contrastlab.support.escape import markdown_row
 
 Verdict = Literal["holds", "conditional", "false", "unchecked"]
 VERDICTS: dict[str, str] = {
@@ -242,14 +243,10 @@ def summary(by: Literal["verdict", "how", "severity"] = "verdict") -> str:
 
 def _table(head: Iterable[str], rules: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
     """The lines of a Markdown table."""
-    lines = [_table_line(head), _table_line(rules)]
+    lines = [markdown_row(head), markdown_row(rules)]
     for row in rows:
-        lines.append(_table_line(cell.replace("|", r"\|").replace("\n", " ") for cell in row))
+        lines.append(markdown_row(cell.replace("|", r"\|").replace("\n", " ") for cell in row))
     return lines
-
-
-def _table_line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def markdown(entries: Iterable[Statement]) -> str:

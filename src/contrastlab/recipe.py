@@ -19,19 +19,16 @@ from contrastlab.keys import Keys
 from contrastlab.negatives import Negatives
 from contrastlab.objectives import Objective
 from contrastlab.positives import Positives
+from contrastlab.scores import choices
 from contrastlab.scores.choices import Choices, Part, view_count
 from contrastlab.scores.schedules import Linear
 from contrastlab.support import errors
 from contrastlab.support.errors import check_positive, reject
 from contrastlab.views import Augmented, Views
 
-CHOICES: Mapping[str, type[Part]] = {
-    "views": Views,
-    "keys": Keys,
-    "negatives": Negatives,
-    "positives": Positives,
-    "objective": Objective,
-}
+CHOICES: Mapping[str, type[Part]] = dict(
+    zip(choices.CHOICES, (Views, Keys, Negatives, Positives, Objective), strict=True)
+)
 """The five choices and the base class of what each is chosen from."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -222,9 +222,9 @@ def card(method: str, stored: Sequence[Result] = ()) -> str:
         lines += ["", recipe.note]
     frame = numbers(method, stored)
     if len(frame):
-        lines += ["", _table_line(frame.columns), _table_line(["---"] * len(frame.columns))]
+        lines += ["", escape.markdown_row(frame.columns), escape.markdown_row(["---"] * len(frame.columns))]
         for values in frame.itertuples(index=False):
-            lines.append(_table_line(escape.markdown(_text(value)) for value in values))
+            lines.append(escape.markdown_row(escape.markdown(_text(value)) for value in values))
     near = neighbours(method)
     if near:
         lines += ["", "One choice away:", ""]
@@ -234,11 +234,6 @@ def card(method: str, stored: Sequence[Result] = ()) -> str:
     for command in commands(method):
         lines += ["", "```sh", command, "```"]
     return "\n".join(lines)
-
-
-def _table_line(cells: Iterable[str]) -> str:
-    """A line of a table in Markdown."""
-    return f"| {' | '.join(cells)} |"
 
 
 def _text(value: object) -> str:

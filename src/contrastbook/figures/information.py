@@ -13,14 +13,13 @@ import torch
 from numpy.typing import NDArray
 from plotly import subplots
 
-from contrastbook.checks import require, require_integer
 from contrastbook.figures.base import COLOURS, chart, dots, line
 from contrastbook.studies import measurement, multiview
 from contrastbook.studies.multiview import FOUR, PARTNERS, Graph, Holding
 from contrastbook.theory import gaussians
 from contrastlab.information import bounds, exact
 from contrastlab.information.toys import JointGaussian
-from contrastlab.support.errors import reject
+from contrastlab.support.errors import check_integer, check_range, reject
 
 
 @cache
@@ -42,10 +41,10 @@ def ceiling(
     nats: float = 5.0, dimension: int = 20, *, ks: Sequence[int] = (2, 4, 8, 16, 32, 64, 128, 256)
 ) -> go.Figure:
     """InfoNCE at the optimal critic against the number of terms K, for Gaussians of known mutual information."""
-    require("nats", nats, 0)
-    require_integer("dimension", dimension, 1)
+    check_range("nats", nats, 0)
+    check_integer("dimension", dimension, 1)
     for k in ks:
-        require_integer("ks", k, 2)
+        check_integer("ks", k, 2)
     included, left_out = zip(*(_both_forms(nats, dimension, k) for k in ks), strict=True)
     log_ks = [math.log(k) for k in ks]
 
@@ -71,8 +70,8 @@ def looseness(percent: float = 90.0, rho: float = 0.2) -> go.Figure:
 
     The critic is a multiple a of the optimal one, for two Gaussians with correlation ``rho``.
     """
-    require("percent", percent, 0, 100, open_low=True)
-    require("rho", rho, -0.999, 0.999)
+    check_range("percent", percent, 0, 100, above=True)
+    check_range("rho", rho, -0.999, 0.999)
     sizes = np.linspace(0, 1.2, 25)
     values = [0.0]  # a constant critic is worth nothing
     for size in sizes[1:]:
@@ -115,7 +114,7 @@ def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go
     ``step``: index into :data:`~contrastbook.figures.information.GRAPHS`; at 0 no view is shared, at the last all are.
     ``measured``: for each step the accuracies in percent, one for each seed; none are drawn where it is empty.
     """
-    require_integer("step", step, 0, len(GRAPHS) - 1)
+    check_integer("step", step, 0, len(GRAPHS) - 1)
     if measured and len(measured) != len(GRAPHS):
         raise reject("measured", f"{len(measured)} steps", f"accuracies of each of the {len(GRAPHS)} steps, or none")
     incidences = [_incidence(near, common) for near, common in GRAPHS]
@@ -191,7 +190,7 @@ def _matrix(in_common: NDArray[np.int64]) -> go.Heatmap:
 
 def kept_bits(room: int = 3) -> go.Figure:
     """Which shared bits four views keep, with ``room`` for at most 5 each, with a core view and in the full graph."""
-    require_integer("room", room, 0, 5)
+    check_integer("room", room, 0, 5)
     _, core_choices = multiview.kept(FOUR, "core", room)
     _, full_choices = multiview.kept(FOUR, "full", room)
     findings = f"{_kept_in_words('core', core_choices)}; {_kept_in_words('full', full_choices)}"
@@ -252,7 +251,7 @@ def _squares(graph: Graph, kept: Holding, colour: str, *, first_column: int) -> 
 
 def more_views(n_flip: float = 0.04) -> go.Figure:
     """Accuracy of the label from one number of the core view against how many views it has, a panel for each order."""
-    require("n_flip", n_flip, 0, 0.5)
+    check_range("n_flip", n_flip, 0, 0.5)
     orders = list(itertools.permutations(PARTNERS))
     names = [", ".join(partner.removeprefix("sees ") for partner in order) for order in orders]
     figure = subplots.make_subplots(2, 3, shared_xaxes=True, shared_yaxes=True, subplot_titles=names)
@@ -279,7 +278,7 @@ def more_views(n_flip: float = 0.04) -> go.Figure:
 
 def shared_information(room: int = 8) -> go.Figure:
     """Accuracy of eight label bits against the information of two views that share the first bits of sixteen."""
-    require_integer("room", room, 1)
+    check_integer("room", room, 1)
     accuracies = [100 * multiview.u_formula(shared, room=room) for shared in range(17)]
     nats = [shared * math.log(2) for shared in range(17)]
     return chart(
@@ -303,8 +302,8 @@ _LOOK_OF_SEEDS = {
 
 def power(sd: float = 0.6, gap: float = 1.0) -> go.Figure:
     """How likely a t test of n runs a side finds a true difference; sd and the title's gap in points."""
-    require("sd", sd, 0, 10, open_low=True)
-    require("gap", gap, 0, 10, open_low=True)
+    check_range("sd", sd, 0, 10, above=True)
+    check_range("gap", gap, 0, 10, above=True)
     gaps = np.linspace(0.05, 4, 80)
     needed = measurement.seeds_needed(gap, sd)
     points = "point" if gap == 1 else "points"

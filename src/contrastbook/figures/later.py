@@ -11,11 +11,11 @@ import plotly.graph_objects as go
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from contrastbook.checks import require_positive
 from contrastbook.evidence import inference
 from contrastbook.figures.base import COLOURS, chart, line, subplots
 from contrastbook.studies import later, shared_bits, sigmoid
 from contrastbook.studies.shared_bits import Snapshot
+from contrastlab.support.errors import check_positive
 from contrastlab.tables.numbers import signed
 
 LOOKS = ((0, "positive", "circle"), (4, "other", "diamond"), (8, "negative", "square"))
@@ -72,7 +72,7 @@ def bound_and_accuracy(step: int, runs: Mapping[int, Sequence[Sequence[Snapshot]
 
 def readings(nats: float = 4.0, most: int = 32) -> go.Figure:
     """What InfoNCE and the sigmoid loss say of Gaussian pairs that share ``nats``, by number of candidates K."""
-    require_positive(nats=nats)
+    check_positive(nats=nats)
     candidates = [2**power for power in range(1, int(math.log2(most)) + 1)]
     infonce = [sigmoid.fit("infonce", k, nats=nats).infonce for k in candidates]
     log_ratios = [sigmoid.fit("sigmoid", k, nats=nats).log_ratio for k in candidates]

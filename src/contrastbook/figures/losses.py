@@ -13,11 +13,11 @@ from scipy.special import logsumexp
 from torch import Tensor
 from torch.nn import functional
 
-from contrastbook.checks import require, require_integer, require_positive
 from contrastbook.figures.base import COLOURS, chart, line
 from contrastbook.theory import joint as exact
 from contrastlab.scores import divergences
-from contrastlab.support.errors import reject
+from contrastlab.support.errors import check_integer, check_positive, check_range, reject
+from contrastlab.train.spread import effective_rank
 
 Array = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ def temperature(tau: float = 0.07) -> go.Figure:
 
     Of 400 negatives, uniform on a sphere of 128 dimensions; mean over 200 queries.
     """
-    require_positive(tau=tau)
+    check_positive(tau=tau)
     directions = np.random.default_rng(0).standard_normal((200, 400)) / math.sqrt(128)
     cosines = np.sort(directions, axis=1)[:, ::-1]
     logits = cosines / tau
@@ -54,13 +54,13 @@ def ring(
     each class; the query belongs to one. ``within``: mean cosine with keys of the query's class; with others it is 0.
     The 20,000 cosines are normal with the spread of random directions in 128 dimensions.
     """
-    require_positive(tau=tau)
-    require("inner", inner, 0, 100)
-    require("outer", outer, 0, 100, open_low=True)
+    check_positive(tau=tau)
+    check_range("inner", inner, 0, 100)
+    check_range("outer", outer, 0, 100, above=True)
     if outer <= inner:
         raise reject("outer", outer, f"a percentage above inner={inner:g}")
-    require_integer("classes", classes, 1)
-    require("within", within, -1, 1)
+    check_integer("classes", classes, 1)
+    check_range("within", within, -1, 1)
     cosines = _bank_cosines(classes, within)
     keys = len(cosines)
     log_c = float(logsumexp(cosines / tau) - math.log(keys))
@@ -111,10 +111,10 @@ def joint(strength: float = 1.0, tau: float = 0.2, mean: float = 0.8, negatives:
 
     ``strength``: λ of at least 0. ``mean``: mean of ``q·k⁺``. ``negatives``: K of random direction, in 128 dimensions.
     """
-    require("strength", strength, 0)
-    require_positive(tau=tau)
-    require("mean", mean, -1, 1)
-    require_integer("negatives", negatives, 1)
+    check_range("strength", strength, 0)
+    check_positive(tau=tau)
+    check_range("mean", mean, -1, 1)
+    check_integer("negatives", negatives, 1)
     rest = exact.log_sum_on_sphere(negatives, 128, tau)
     v = np.linspace(0, 0.06, 61)
     limit = np.array([exact.expected_loss(mean, float(each), rest, tau) for each in v])
@@ -143,7 +143,7 @@ def composition(divergence: str = "kl", mu: float = 1.0, precision: float = 1.0)
     ``precision``: ``1 / 2σ²``, above 0.
     """
     f = divergences.get(divergence)
-    require_positive(mu=mu, precision=precision)
+    check_positive(mu=mu, precision=precision)
     t = torch.linspace(0, 4, 401, dtype=torch.float64)
     h = f.composition(math.log(mu) - precision * t).numpy()
     fall = h[0] - h[-1]
@@ -225,14 +225,13 @@ def simplex(
     ``mu``, ``precision``: as for :func:`composition`. A regular simplex needs ``points`` ≤ ``dimension`` + 1.
     """
     f = divergences.get(divergence)
-    require_positive(mu=mu, precision=precision)
-    require_integer("points", points, 2)
-    require_integer("dimension", dimension, 2)
+    check_positive(mu=mu, precision=precision)
+    check_integer("points", points, 2)
+    check_integer("dimension", dimension, 2)
     start, end = _push_apart(f, mu, precision, points, dimension)
     before = _sorted_distances(start)
     after = _sorted_distances(end)
-    share = np.maximum(np.linalg.eigvalsh(end @ end.T), 1e-300) / points
-    rank = math.exp(-float((share * np.log(share)).sum()))
+    rank = effective_rank(torch.from_numpy(end), squared=True)
     if np.ptp(after) < 1e-3:
         verdict = "all distances are equal"
     elif rank < 1.001:

@@ -15,15 +15,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from contrastbook.figures.base import COLOURS, subplots
+from contrastbook.figures.base import COLOURS, CYCLE, MARKERS, subplots
 from contrastbook.studies import Study, fmicl_figure1, vince_figure6, vince_table3
 from contrastbook.studies.spirals import Reading, points_of
 from contrastbook.theory import gaussians
 from contrastlab.information.toys import Handedness, shifted
 from contrastlab.support.errors import unknown
-
-MARKERS = "s^vDo<>pP*Xh"
-CYCLE = ("negative", "published", "truth", "other", "positive", "query")
 
 EXACT = {
     "best critic": (lambda p: gaussians.largest(p).value, "positive", "-"),
@@ -64,7 +61,7 @@ def by_percent(
             _place_of_percent(rows["percent"]) + shift,
             rows[column].mask(below),
             MARKERS[number],
-            color=COLOURS[CYCLE[number]],
+            color=CYCLE[number],
             ms=6,
             alpha=0.65,
             mec="none",
@@ -177,7 +174,7 @@ def _dress_accuracies(panel: Axes, reading: str, etas: Sequence[float]) -> None:
 def _draw_accuracies(panel: Axes, study: Study, etas: Sequence[float], number: int, profile: str) -> None:
     """One curve of :func:`by_noise`; ``number`` counts the profiles, whose markers stand side by side."""
     trained = vince_figure6.frame(study)
-    colour = COLOURS[CYCLE[2 * number]]
+    colour = CYCLE[number]
     place = trained["eta"].map(etas.index) + 0.24 * number - 0.12
     panel.plot(place, trained["accuracy"], MARKERS[number], color=colour, ms=4, alpha=0.7)
     mean = trained["accuracy"].groupby(place).mean()

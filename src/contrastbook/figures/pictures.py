@@ -25,13 +25,12 @@ from PIL import Image
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from contrastbook.checks import require, require_integer, require_positive
 from contrastbook.figures.base import COLOURS, subplots
 from contrastbook.studies import Study
 from contrastlab.domains.detection.data import AnnotatedImages, draw
 from contrastlab.domains.scenes.views import Channels, labels, slices
 from contrastlab.support import escape
-from contrastlab.support.errors import check
+from contrastlab.support.errors import check, check_integer, check_positive, check_range
 
 # Okabe and Ito, told apart by eyes that see no red or green; further classes go round
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999")
@@ -119,7 +118,7 @@ def flow_colours(flow: Tensor, full: float) -> NDArray[np.float64]:
     full saturation; longer ones have it, too.
     """
     check(flow.ndim == 3 and flow.shape[0] == 2, "flow.shape", tuple(flow.shape), "[2, H, W]")
-    require_positive(full=full)
+    check_positive(full=full)
     x, y = flow.double().numpy()
     hue = (np.arctan2(y, x) / (2 * math.pi)) % 1
     saturation = np.clip(np.hypot(x, y) / full, 0, 1)
@@ -175,8 +174,8 @@ def objects(
 
     ``study``: of :func:`contrastbook.studies.found_objects.study`. ``labels``: method to the words above its column.
     """
-    require("threshold", threshold, 0, 1)
-    require_integer("pictures", pictures, 1)
+    check_range("threshold", threshold, 0, 1)
+    check_integer("pictures", pictures, 1)
     methods = [str(row) for row in study.config["rows"]]  # one that found nothing has a column, too
     titles = ["truth", *(escape.html(labels.get(method, method)) for method in methods)]
     figure = make_subplots(pictures, len(titles), column_titles=titles, horizontal_spacing=0.01, vertical_spacing=0.02)

@@ -11,13 +11,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contrastbook.checks import require_positive
 from contrastbook.figures.base import COLOURS, chart, dots, subplots
 from contrastbook.studies import word_views
 from contrastlab.domains.speech.augmentation import LogMel, draw_mask, mel_matrix
 from contrastlab.scores import divergences
 from contrastlab.support import escape
-from contrastlab.support.errors import reject
+from contrastlab.support.errors import check_positive, reject
 
 
 def audible_view(wave: Tensor, view: LogMel, rng: torch.Generator) -> tuple[Tensor, NDArray[np.float64]]:
@@ -99,7 +98,7 @@ def push(weight: float = 409600.0, spread: float = 20.0, divergence: str = "kl")
 
     ``weight``: α of the negatives' term. ``spread``: ``c = 1/2σ²``.
     """
-    require_positive(weight=weight, spread=spread)
+    check_positive(weight=weight, spread=spread)
     f = divergences.get(divergence)
     cosine = torch.linspace(-1, 1, 201, dtype=torch.float64)
     log_u = (2 * spread * (cosine - 1)).requires_grad_()

@@ -23,6 +23,7 @@ from contrastlab.support.seeds import generator
 from contrastlab.tables import Run
 from contrastlab.tasks import frozen
 from contrastlab.train import cpu_fabric
+from contrastlab.train.spread import effective_rank
 
 RUNS: Mapping[str, tuple[str, bool, int]] = {
     "untrained": ("ours/random", False, 0),
@@ -44,7 +45,7 @@ class Spread:
 
     apart: Tensor  # squared distances of all pairs of different images, sorted
     same: Tensor  # squared distances of two views of one image, sorted
-    rank: float  # exponential of the entropy of the squared singular values: how many directions are in use
+    rank: float  # effective rank of the squared singular values: how many directions are in use
 
 
 def settings() -> Settings:
@@ -58,11 +59,10 @@ def spread(encoder: nn.Module, how: Settings, images: Tensor) -> Spread:
     views = get("fmicl/kl").views.make(images, view, generator(0, "views"))
     with frozen(encoder):
         x, y = (encoder(v) for v in views)
-    share = torch.linalg.svdvals(x) ** 2 / len(x)
     rows, columns = torch.triu_indices(len(x), len(x), 1)
     apart = (2 - 2 * x @ x.T)[rows, columns].clamp(min=0)
     same = (2 - 2 * (x * y).sum(1)).clamp(min=0)
-    return Spread(apart.sort()[0], same.sort()[0], float(torch.special.entr(share).sum().exp()))
+    return Spread(apart.sort()[0], same.sort()[0], effective_rank(x, squared=True))
 
 
 def study(root: Path | str, *, images: int = 256) -> dict[str, Spread]:

@@ -19,8 +19,8 @@ from scipy import integrate, special, stats
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastbook.checks import require, require_integer, require_positive
 from contrastlab import data, papers, tasks
+from contrastlab.support.errors import check_integer, check_positive, check_range
 
 TEST_ITEMS = {
     "cifar10": 10_000,
@@ -72,10 +72,10 @@ def power(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
     :func:`contrastbook.evidence.inference.detectable`.
     """
     # The mean over S, the sd that runs show over the true one. scipy's noncentral t is NaN for large differences.
-    require_integer("seeds", seeds, 2)
-    require_positive(sd=sd)
-    require("gap", abs(gap), 0)
-    require("level", level, 0, 1, open_low=True)
+    check_integer("seeds", seeds, 2)
+    check_positive(sd=sd)
+    check_range("gap", abs(gap), 0)
+    check_range("level", level, 0, 1, above=True)
     df = 2 * seeds - 2
     shift = abs(gap) / (sd * math.sqrt(2 / seeds))
     critical = float(special.stdtrit(df, 1 - level / 2))
@@ -98,8 +98,8 @@ def _density_of_sd(s: NDArray[np.float64], df: int) -> NDArray[np.float64]:
 
 def seeds_needed(gap: float, sd: float, wanted: float = 0.8, most: int = 1000) -> int:
     """Seeds of each group until :func:`power` reaches ``wanted``; ``most`` if it never does."""
-    require("gap", abs(gap), 0, open_low=True)
-    require("wanted", wanted, 0, 1, open_low=True)
+    check_range("gap", abs(gap), 0, above=True)
+    check_range("wanted", wanted, 0, 1, above=True)
     for seeds in range(2, most):
         if power(gap, sd, seeds) >= wanted:
             return seeds

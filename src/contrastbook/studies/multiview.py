@@ -20,8 +20,7 @@ from scipy.special import rel_entr
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastbook.checks import require
-from contrastlab.support.errors import reject
+from contrastlab.support.errors import check_range, reject
 
 Graph = Literal["core", "full"]
 Holding = dict[str, tuple[int, ...]]  #: bit to the views that keep it
@@ -195,7 +194,7 @@ def best_code(partners: Sequence[str], *, n_flip: float = 0.04) -> tuple[float, 
     The views are of :data:`PARTNERS`, and have room for all they see, each bit flipped with its probability. Returns
     accuracy of y from the best of all codes; and the sums of informations, in bits, of the codes ``y`` and ``n``.
     """
-    require("n_flip", n_flip, 0, 0.5)
+    check_range("n_flip", n_flip, 0, 0.5)
     y, n = (bit.ravel() for bit in np.meshgrid((0, 1), (0, 1), indexing="ij"))
     views = []
     for partner in partners:

@@ -18,8 +18,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import ncx2, norm
 
-from contrastbook.checks import require
-from contrastlab.support.errors import reject
+from contrastlab.support.errors import check_range, reject
 
 Array = NDArray[np.float64]
 
@@ -66,7 +65,7 @@ def population(percent: float, *, scale: float = 1.0, rho: float = RHO) -> Popul
     """
     part = share_of(percent)
     rho = _correlation(rho)
-    require("scale", scale, 0)
+    check_range("scale", scale, 0)
     x, weight = _x_grid()
     half = _half_widths(part, rho)
     mean_of_critic = information(rho)
@@ -224,7 +223,7 @@ def plug_in_simulated(count: int = 2000, *, rho: float = RHO, samples: int = 200
 
 def share_of(percent: float) -> float:
     """A percentage above 0 and up to 100 as a share."""
-    require("percent", percent, 0, 100, open_low=True)
+    check_range("percent", percent, 0, 100, above=True)
     return percent / 100
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, gammaln, hyp0f1, ive, ndtr
 
-from contrastbook.checks import require, require_integer
+from contrastlab.support.errors import check_integer, check_range
 
 Array = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)
@@ -65,8 +65,8 @@ def _lifted(m: ArrayLike, v: ArrayLike, tau: float, strength: float) -> Array:
 def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
     """The ``c`` of many negatives spread evenly over the unit sphere, at τ > 0: ``log K + log E exp(q·k/τ)``."""
     _check(0.0, tau)
-    require_integer("negatives", negatives, 1)
-    require_integer("dimension", dimension, 1)
+    check_integer("negatives", negatives, 1)
+    check_integer("dimension", dimension, 1)
     kappa = 1 / tau
     if kappa < 700:  # the mean is at most e^κ, which float64 holds
         mean = float(hyp0f1(dimension / 2, kappa**2 / 4))
@@ -77,5 +77,5 @@ def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
 
 
 def _check(v: ArrayLike, tau: float) -> None:
-    require("v", float(np.min(v)), 0)
-    require("tau", tau, 0, open_low=True)
+    check_range("v", float(np.min(v)), 0)
+    check_range("tau", tau, 0, above=True)

@@ -125,8 +125,8 @@ class ItemSet:
         return replace(self, **columns)  # type: ignore[type-var]
 
     def take(self, n: int | None, seed: int = 0) -> Self:
-        """``n`` random items in their order, or all for None; see :func:`balanced_subset`."""
-        if n is None or n == len(self):
+        """At most ``n`` random items in their order, or all for None; see :func:`balanced_subset`."""
+        if n is None or (is_integer(n) and n >= len(self)):
             return self
         return self.subset(balanced_subset(self.labels, n, seed))
 
@@ -337,11 +337,9 @@ class Splits:
         """The same splits with so many items in ``pretrain``, at most so many in ``train``, so many in ``test``."""
         pretrain = _cut("n_train", n_train, self.pretrain, seed)
         test = _cut("n_test", n_test, self.test, seed)
-        if self.train is self.pretrain:
-            train = pretrain
-        else:
-            most = len(self.train)
-            train = self.train.take(min(n_train or most, most), seed)
+        train = pretrain
+        if self.train is not self.pretrain:
+            train = self.train.take(n_train, seed)
         further = self.further
         if n_train is not None:
             further = ()  # a subset is cut from the first official split alone

@@ -24,7 +24,6 @@ from contrastlab.pictures.representations import (
     encode,
     represent,
     standardised,
-    take,
 )
 from contrastlab.pictures.sets import StreamedImages
 from contrastlab.pictures.task import Evaluation, Measured
@@ -205,7 +204,7 @@ def _linear_lbfgs_scores(encoders: nn.ModuleList, evaluation: Evaluation, test: 
 
 def score(task: Linear, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """``linear``, percent of test images, and with more than five classes ``linear5``."""
-    test = take(evaluation.data.test, task.test_images)
+    test = evaluation.data.test.take(task.test_images)
     if task.probe.solver == "sgd":
         scores = linear_sgd(encoders, evaluation, test, task.probe)
     else:
@@ -250,7 +249,7 @@ def score_layers(task: Layers, encoders: nn.ModuleList, evaluation: Evaluation) 
     names = tuple(name for name in wanted if name in existing)
     if not names:
         raise NotApplicableError(f"layers {', '.join(task.layers.names)}: the encoders have {', '.join(existing)}")
-    test = take(evaluation.data.test, task.test_images)
+    test = evaluation.data.test.take(task.test_images)
     if task.probe.solver == "sgd":
         scores = layers_sgd(task, encoders, evaluation, test, names)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -90,11 +90,11 @@ class Crops:
         return torch.cat([corners, torch.full_like(corners, side)], 1)
 
 
-def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
-    """Indices of at most ``count`` random images; of all, in order, for ``None``."""
-    if count is None or count >= len(labels):
-        return torch.arange(len(labels))
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+def subset_order(items: Sized, count: int | None, seed: int) -> Tensor:
+    """Indices of at most ``count`` random items, of whatever classes; of all, in order, for ``None``."""
+    if count is None or count >= len(items):
+        return torch.arange(len(items))
+    order = torch.randperm(len(items), generator=torch.Generator().manual_seed(seed))
     return order[:count]
 
 

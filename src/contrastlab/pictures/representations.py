@@ -111,12 +111,6 @@ def _check_truth(test: Tensor, test_labels: Tensor) -> None:
     check(shape == (len(test),), "test_labels", shape, f"one label for each of the {len(test)} rows of test")
 
 
-def take(source: Any, count: int | None, seed: int = 0) -> Any:
-    """At most ``count`` items of a set, with class counts as equal as possible."""
-    most = len(source)
-    return source.take(min(count or most, most), seed)
-
-
 def bootstrap(statistic: Callable[[Tensor], Any], items: int, *, draws: int = 1000, seed: int = 0) -> tuple[Any, Any]:
     """A statistic of test items, one number or several, and the 95 % half-width of its sampling error.
 
@@ -199,7 +193,7 @@ def _rows_at_once(train: Tensor) -> int:
 def score(task: Neighbours, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """``knn200`` and ``nn1``, percent of test items."""
     train = evaluation.data.train
-    test = take(evaluation.data.test, task.test_images)
+    test = evaluation.data.test.take(task.test_images)
     indices = subset_order(train.labels, task.train_images, seed=0)
     encode_plain = partial(encode, encoders, evaluation.views, evaluation.augmentation, device=evaluation.device)
     rows, labels = encode_plain(train, indices=indices)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from torch import Generator
     from torch.nn import ModuleList
 
+CHOICES = ("views", "keys", "negatives", "positives", "objective")
+"""Names of the five choices, in the order in which a recipe is printed."""
+
 ROW_PER_ITEM = "keys: a stored row for each item"
 FURTHER_KEYS = "keys: of further views of an item, without gradient"
 WHOLE_BALL = "negatives: all of the closest keys"

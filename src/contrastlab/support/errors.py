@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from numbers import Real
 from typing import Any, TypeGuard
 
 
@@ -89,15 +90,31 @@ def check_flag(argument: str, value: object) -> None:
     check(isinstance(value, bool), argument, value, "True or False")
 
 
-def check_integer(argument: str, value: object, least: int = 1) -> None:
-    """Reject what is no integer of at least ``least``."""
-    check(is_integer(value, least), argument, value, f"an integer of at least {least}")
+def check_integer(argument: str, value: object, least: int = 1, most: float = math.inf) -> None:
+    """Reject what is no integer from ``least`` to ``most``."""
+    accepted = f"an integer of at least {least}"
+    if most < math.inf:
+        accepted = f"{accepted} and at most {most}"
+    check(isinstance(value, int) and is_integer(value, least) and value <= most, argument, value, accepted)
 
 
 def check_positive(**values: object) -> None:
     """Reject what is no positive number."""
     for argument, value in values.items():
         check(is_number(value) and value > 0, argument, value, "a positive number")
+
+
+def check_range(argument: str, value: object, low: float, high: float = math.inf, *, above: bool = False) -> None:
+    """Reject what is no finite number from ``low`` to ``high``; with ``above``, ``low`` itself as well."""
+    accepted = f"a number above {low:g}" if above else f"a number of at least {low:g}"
+    if high < math.inf:
+        accepted = f"{accepted} and at most {high:g}"
+    number = math.nan
+    if isinstance(value, Real) and type(value) is not bool:  # numbers of NumPy, too
+        number = float(value)
+    in_range = math.isfinite(number) and low <= number <= high
+    is_excluded_end = above and number == low
+    check(in_range and not is_excluded_end, argument, value, accepted)
 
 
 def check_choice(argument: str, value: object, known: Sequence[object]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html as _html
 import unicodedata
+from collections.abc import Iterable
 
 LITERAL = "tex2jax_ignore mathjax_ignore"
 """Classes of an element of HTML in which MathJax leaves dollar signs alone."""
@@ -35,6 +36,11 @@ def html(text: object) -> str:
 def markdown(text: object) -> str:
     """``text`` inside a paragraph, a list or a table of Markdown."""
     return "".join(f"\\{c}" if c in _MARKDOWN else c for c in line(text))
+
+
+def markdown_row(cells: Iterable[str]) -> str:
+    """A line of a table in Markdown, of cells that are Markdown."""
+    return f"| {' | '.join(cells)} |"
 
 
 def mathtext(text: object) -> str:

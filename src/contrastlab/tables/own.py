@@ -10,10 +10,10 @@ import contrastlab.support.lab  # noqa: F401
 
 from pydantic import Field
 
+from contrastlab.scores.choices import CHOICES
 from contrastlab.settings import FrozenModel, Settings
 from contrastlab.support import errors
 from contrastlab.tables.profiles import Changes
-from contrastlab.tables.recipes import CHOICES
 
 Given = str | Iterable[str] | Mapping[str, Any]
 """``{"epochs": 50, "linear.solver": "sgd"}``, ``["epochs=50"]``, or one text, ``"epochs=50 linear.solver=sgd"``."""

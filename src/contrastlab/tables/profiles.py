@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from contrastlab.scores.choices import CHOICES
 from contrastlab.settings import FrozenModel, Settings
 from contrastlab.support import discovery, errors
-from contrastlab.tables.recipes import CHOICES, Facts, kinds, method_names
+from contrastlab.tables.recipes import Facts, kinds, method_names
 
 
 def _fields(changes: dict[str, Any]) -> dict[str, Any]:

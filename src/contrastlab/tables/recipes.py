@@ -11,9 +11,6 @@ from typing import Any, TypeVar
 from contrastlab.settings import FrozenModel
 from contrastlab.support.cache import Cache
 
-CHOICES = ("views", "keys", "negatives", "positives", "objective")
-"""The five choices of a recipe."""
-
 _T = TypeVar("_T")
 _ANSWERS = Cache("what plans ask of recipes and data")
 

@@ -206,8 +206,7 @@ class Run:
         """Test items whose neighbours are looked at during training; ``None`` without labels."""
         if not self.data.labelled:
             return None
-        test = self.data.test
-        return test.take(min(self.settings.test_images or len(test), len(test)))
+        return self.data.test.take(self.settings.test_images)
 
     def to(self, device: torch.device) -> Run:
         """The same run with its resident data on a device."""

@@ -431,10 +431,7 @@ class Report:
         """The table for a README or a log."""
         columns = [str(name) for name in self.texts]
         rows = [columns, ["---"] * len(columns), *self.texts.to_numpy().tolist()]
-        lines = []
-        for row in rows:
-            cells = " | ".join(escape.markdown(cell) for cell in row)
-            lines.append(f"| {cells} |")
+        lines = [escape.markdown_row(escape.markdown(cell) for cell in row) for row in rows]
         parts = [f"**{escape.markdown(self.caption)}**"]
         if self.banner:
             parts.append(f"> **{escape.markdown(self.banner)}**")

@@ -21,13 +21,17 @@ SPECTRUM_EVERY = 10
 """Epochs between looks at the singular values where they have to be waited for: on every device but a CPU."""
 
 
-def effective_rank(rows: Tensor) -> float:
+def effective_rank(rows: Tensor, *, squared: bool = False) -> float:
     """RankMe of ``[N, d]`` (Garrido et al. 2023): exp of the entropy of the singular values, scaled to a sum of one.
 
-    It is 1 where all rows are multiples of one, and at most the smaller of N and d.
+    It is 1 where all rows are multiples of one, and at most the smaller of N and d. ``squared``: of their squares, the
+    eigenvalues of the rows' second moments, so that weak directions count for less.
     """
     values = torch.linalg.svdvals(rows.double())
-    return float(torch.special.entr(values / values.sum().clamp(min=1e-300)).sum().exp())
+    if squared:
+        values = values.square()
+    shares = values / values.sum().clamp(min=1e-300)
+    return float(torch.special.entr(shares).sum().exp())
 
 
 def spread(query: Tensor, positive: Tensor, *, spectrum: bool = True) -> dict[str, float]:

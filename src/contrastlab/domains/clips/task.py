@@ -18,7 +18,7 @@ from contrastlab.pictures.fitting import Pooled, Resumable
 from contrastlab.pictures.loading import Crops, batches
 from contrastlab.pictures.networks import CaffeNet
 from contrastlab.pictures.operations import resize_center
-from contrastlab.pictures.representations import bootstrap, take
+from contrastlab.pictures.representations import bootstrap
 from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.settings import ActionRecognition
 from contrastlab.support import files
@@ -59,7 +59,7 @@ def score(task: Action, encoders: nn.ModuleList, evaluation: Evaluation) -> dict
     correct_by_fold = []
     for fold, (train, test) in enumerate(evaluation.data.folds()):
         tuning = FineTuning(task.training, first, train, evaluation, fold)
-        correct_by_fold.append(tuning.correct(take(test, task.test_images)))
+        correct_by_fold.append(tuning.correct(test.take(task.test_images)))
     correct = torch.cat(correct_by_fold)
     sizes = torch.tensor([len(of_fold) for of_fold in correct_by_fold])
     fold_of = torch.arange(len(correct_by_fold)).repeat_interleave(sizes)
@@ -89,7 +89,7 @@ class FineTuning:
         self.how = how
         self.evaluation = evaluation
         self.seed = derive(evaluation.seed, "action", fold) % 2**31
-        self.train = take(train, how.train_clips, self.seed).still()
+        self.train = train.take(how.train_clips, self.seed).still()
         if len(self.train) == 0:
             raise NotApplicableError("action recognition: the training set is empty")
         self.labels = self.train.labels.to(evaluation.device)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from contrastlab.domains.detection import coco
 from contrastlab.pictures.items import ItemSet, Splits
+from contrastlab.pictures.loading import subset_order
 from contrastlab.pictures.sets import chw, decode
 from contrastlab.support.errors import CorruptFileError, MissingDataError, NotApplicableError, check, import_extra
 from contrastlab.support.paths import check_inside, own_path
@@ -136,9 +137,7 @@ class AnnotatedImages(ItemSet):
         """At most ``n`` pictures, drawn at random, in their order; all with ``None``."""
         if n is None or n >= len(self):
             return self
-        rng = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(self), generator=rng)
-        return self.subset(order[:n].sort().values)
+        return self.subset(subset_order(self, n, seed).sort().values)
 
 
 def _corners(objects: Sequence[Mapping[str, Any]]) -> Tensor:

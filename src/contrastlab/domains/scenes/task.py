@@ -18,7 +18,7 @@ from contrastlab.pictures.fitting import Fitting, fit
 from contrastlab.pictures.items import ItemSet
 from contrastlab.pictures.linear import correct
 from contrastlab.pictures.loading import batches, subset_order
-from contrastlab.pictures.representations import bootstrap, encode, take
+from contrastlab.pictures.representations import bootstrap, encode
 from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.settings import SegmentationProbe
 from contrastlab.support.errors import NotApplicableError, check, reject
@@ -149,7 +149,7 @@ def _classes(source: Any) -> int:
 def score(task: Segmentation, encoders: nn.ModuleList, evaluation: Evaluation) -> dict[str, Measured]:
     """Mean IoU and pixel accuracy over the test scenes."""
     encoder = stream_of(encoders, evaluation, task.view)
-    test = take(evaluation.data.test, task.test_images)
+    test = evaluation.data.test.take(task.test_images)
     model = segment(encoder, task.view, evaluation, task.probe)
     predicted, truth = predict(model, task.view, evaluation, test)
     counts = confusion(predicted, truth, _classes(test))
@@ -180,7 +180,7 @@ def score_one_view(task: OneView, encoders: nn.ModuleList, evaluation: Evaluatio
 def _end_to_end(task: OneView, encoder: nn.Module, evaluation: Evaluation) -> Tensor:
     """Which test items are right, boolean ``[N]``, by a copy of the encoder that is trained with the classifier."""
     train = evaluation.data.train
-    test = take(evaluation.data.test, task.test_images)
+    test = evaluation.data.test.take(task.test_images)
     with fixed(evaluation.seed):
         model: Any = copy.deepcopy(encoder).to(evaluation.device)
         classifier = nn.Linear(model.feature_dim, len(train.classes)).to(evaluation.device)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.domains.text.definitions import Retrieval
-from contrastlab.pictures.representations import encode, take
+from contrastlab.pictures.representations import encode
 from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.support.errors import NotApplicableError
 
@@ -27,7 +27,7 @@ def score(task: Retrieval, encoders: nn.ModuleList, evaluation: Evaluation) -> d
     streams = tuple(evaluation.views.streams)
     if streams != STREAMS:
         raise NotApplicableError(f"retrieval compares the streams {STREAMS}; the views have {streams}")
-    test = take(evaluation.data.test, task.test_pairs)
+    test = evaluation.data.test.take(task.test_pairs)
     both, _ = encode(encoders, evaluation.views, evaluation.augmentation, test, device=evaluation.device)
     pictures, sentences = (F.normalize(half.double(), dim=1) for half in both.chunk(2, dim=1))
     before_picture, before_sentence = closer(sentences, pictures), closer(pictures, sentences)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.domains.text.definitions import BENCHMARKS, Similarity
-from contrastlab.pictures.representations import bootstrap, encode, take
+from contrastlab.pictures.representations import bootstrap, encode
 from contrastlab.pictures.task import Evaluation, Measured
 from contrastlab.support.errors import NotApplicableError, check
 
@@ -65,7 +65,7 @@ def score(task: Similarity, encoders: nn.ModuleList, evaluation: Evaluation) -> 
     """``sts``, ``sts_parts``, ``sts_dev`` and one number for each benchmark at hand."""
     if not hasattr(evaluation.data.test, "scores"):
         raise NotApplicableError(f"{evaluation.data.name} has no scored pairs of sentences; sts and grammar_pairs do")
-    test = take(evaluation.data.test, task.test_pairs)
+    test = evaluation.data.test.take(task.test_pairs)
     compared = _Compared.of(test, cosines(encoders, evaluation, test))
     benchmarks: dict[str, Measured] = {}
     means_over_parts: list[Measured] = []
