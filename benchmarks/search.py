@@ -68,7 +68,7 @@ def _path(search: Search) -> Path:
 
 def stored(search: Search) -> list[dict[str, Any]]:
     """What was measured."""
-    return searches.read(_path(search))["runs"] if _path(search).exists() else []
+    return searches.record(_path(search))["runs"] if _path(search).exists() else []
 
 
 def text(record: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ def off_profile(stored: Iterable[results.Result], folder: Path) -> list[str]:
             continue
         name = f"{each.method} seed {each.seed} on {each.dataset}, {each.profile}, {each.task}"
         detector = folder / f"detector-{each.task}.json"
-        if detector.exists() and read(detector)["data"] == each.dataset:
+        if detector.exists() and read(detector).data == each.dataset:
             differ = _differing(searches.section(detector)[each.task], each.protocol)
             out += [f"{name}: search {detector.stem} chose otherwise: {', '.join(differ)}"] if differ else []
         paper, _, number = each.table.partition("/")
@@ -62,7 +62,7 @@ def off_profile(stored: Iterable[results.Result], folder: Path) -> list[str]:
             out.append(f"{name}: its settings are not those of the profile today")
         elif methods.get(each.method).keys is None:  # nothing is trained, by whatever settings
             continue
-        elif each.dataset == read(path).get("data", "cifar10"):
+        elif each.dataset == read(path).data:
             chosen = dict(chosen_by(path, each.method, printed=each.profile == "laptop"))
             inner = chosen.pop("overrides")
             differ = [*_differing(chosen, each.settings), *_differing(inner, each.settings["overrides"])]
@@ -72,7 +72,7 @@ def off_profile(stored: Iterable[results.Result], folder: Path) -> list[str]:
 
 def _chosen(path: Path, method: str, *, printed: bool) -> dict[str, Any]:
     """What a search chose for a row: its own winner's settings where each row has one."""
-    row = method if searches.read(path).get("by_row") else ""
+    row = method if searches.read(path).by_row else ""
     return searches.section(path, row=row, printed=printed)
 
 
@@ -161,11 +161,12 @@ def test_a_stored_search_whose_number_is_altered_is_refused(path: Path, tmp_path
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
 def test_rows_of_a_stored_search_had_equal_budgets(path: Path) -> None:
     stored = searches.read(path)
-    for trial in {run["trial"] for run in stored["runs"]} if "rows" in stored else ():
-        runs = [run for run in stored["runs"] if run["trial"] == trial]
-        assert all(run["settings"] == runs[0]["settings"] for run in runs)
-        assert len({(run["method"], run["seed"]) for run in runs}) == len(runs)
-        assert {run["method"] for run in runs} <= set(stored["rows"])
+    seeds = [(run["trial"], run["method"], run["seed"]) for run in searches.record(path)["runs"]]
+    assert len(set(seeds)) == len(seeds) or not stored.rows
+    for trial in {run.trial for run in stored.runs} if stored.rows else ():
+        runs = [run for run in stored.runs if run.trial == trial]
+        assert all(run.settings == runs[0].settings for run in runs)
+        assert {run.method for run in runs} <= set(stored.rows)
 
 
 @pytest.mark.parametrize(("profile", "kind"), SEARCHED, ids=str)
@@ -175,7 +176,7 @@ def test_a_searched_profile_is_what_its_search_chose(profile: str, kind: tuple[s
     assert shared.kinds[kind].settings == searches.section(path, printed=profile == "laptop")
     # what all trials shared is the same in the profile, as far as it decides what is trained
     _, won = searches.winner(path, printed=profile == "laptop")
-    for method in searches.read(path)["rows"]:
+    for method in searches.read(path).rows:
         for plan in (papers.plan(*name) for name in papers.plans()):
             if method not in plan.rows or "cifar10" not in plan.datasets:
                 continue
@@ -229,12 +230,12 @@ TABLE_SEARCHES = [
 def test_a_table_takes_what_its_own_search_chose(plan: papers.TablePlan, profile: str, name: str) -> None:
     path = FOLDER / f"{name}.json"
     stored = searches.read(path)
-    for method in set(stored["rows"]) & set(plan.rows):
-        row = method if stored.get("by_row") else ""
+    for method in set(stored.rows) & set(plan.rows):
+        row = method if stored.by_row else ""
         chosen = searches.section(path, row=row, printed=profile == "laptop")
         _, won = searches.winner(path, row=row, printed=profile == "laptop")
-        assert plan.search(stored["data"], method, profile) == name
-        settings = plan.settings(stored["data"], method, profile)
+        assert plan.search(stored.data, method, profile) == name
+        settings = plan.settings(stored.data, method, profile)
         tried = Settings(**won).override(epochs=chosen["epochs"])
         assert settings.identity() == tried.identity()
         if row:  # the settings of older searches left out parts that their rows do not have
@@ -275,7 +276,7 @@ def test_every_stored_result_of_a_searched_profile_took_what_was_chosen() -> Non
 def test_a_profile_that_is_not_its_searchs_winner_is_refused(tmp_path: Path) -> None:
     ours = [result("ring/iring", seed, 50.0, profile="laptop") for seed in range(2)]
     assert off_profile(ours, FOLDER) == []
-    stored = searches.read(FOLDER / "bank.json")
+    stored = searches.record(FOLDER / "bank.json")
     for run in stored["runs"]:
         run["accuracy"] += 50 * (run["settings"].get("lr") == 0.24)
     (tmp_path / "bank.json").write_text(json.dumps(stored))
@@ -317,18 +318,18 @@ def test_a_search_reads_no_test_image_stores_each_run_and_repeats_none(bench, pi
     )  # fmt: skip
     search.complete(tried, [0], "as printed", [])
     stored = searches.read(tmp_path / "made.json")
-    assert [(run["trial"], run["method"]) for run in stored["runs"]] == [
+    assert [(run.trial, run.method) for run in stored.runs] == [
         (f"{k} as printed", row) for k in range(2) for row in tried.rows
     ]
-    assert sorted(run["settings"]["lr"] for run in stored["runs"]) == [0.1, 0.1, 0.2, 0.2]
+    assert sorted(run.settings["lr"] for run in stored.runs) == [0.1, 0.1, 0.2, 0.2]
     assert set(trained) == {90}
     before = (tmp_path / "made.json").read_text()
     search.complete(tried, [0], "as printed", [])
     assert (tmp_path / "made.json").read_text() == before
     search.complete(tried, [0], "", [])
-    runs = searches.read(tmp_path / "made.json")["runs"]
+    runs = searches.read(tmp_path / "made.json").runs
     assert len(runs) == 8
-    assert {run["settings"]["overrides"].get("temperature") for run in runs[4:]} == {0.5}
+    assert {run.settings["overrides"].get("temperature") for run in runs[4:]} == {0.5}
 
 
 def test_a_search_of_detectors_sees_training_pictures_alone_and_changes_the_task(bench, tmp_path, monkeypatch) -> None:
@@ -349,8 +350,8 @@ def test_a_search_of_detectors_sees_training_pictures_alone_and_changes_the_task
     )  # fmt: skip
     search.complete(tried, [100], "", [])
     stored = searches.read(tmp_path / "searches/made.json")
-    assert [run["settings"]["masks"]["lr"] for run in stored["runs"]] == [0.001, 0.002]
-    assert stored["runs"][0]["settings"]["masks"].items() >= {"steps": 1, "channels": 64}.items()  # the profile's
+    assert [run.settings["masks"]["lr"] for run in stored.runs] == [0.001, 0.002]
+    assert stored.runs[0].settings["masks"].items() >= {"steps": 1, "channels": 64}.items()  # the profile's
     for parts in scored:
         assert [parts.train.ids, parts.test.ids] == [whole.train.ids[:8], whole.train.ids[8:]]
     assert len(scored) == 2

@@ -92,8 +92,7 @@ class ClaimedDifference:
 
 @cache
 def _rows_of(search: str) -> tuple[str, ...]:
-    stored = searches.read(shipped.folder("results") / f"searches/{search}.json")
-    return tuple(stored.get("rows", ()))
+    return searches.read(shipped.folder("results") / f"searches/{search}.json").rows
 
 
 def claimed_differences(plan: TablePlan, measured: Sequence[str]) -> Iterator[ClaimedDifference]:

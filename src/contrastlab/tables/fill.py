@@ -94,20 +94,21 @@ def table(
     plan = read_plan(paper, number).with_rows(own_recipes).with_precision(precision)
     named_profile = choose_profile(profile, plan.profiles)
     plan = plan.with_settings(own_settings(named_profile, settings))
-    profile_of_results = named_profile
-    if plan.own is not None:
-        profile_of_results = OWN
     every_row = _rows(plan, names, named_profile, references_too)
+    profile_of_results = named_profile if plan.own is None else OWN
     jobs_of_table = expand(plan, dataset, every_row, parse_seeds(seeds), profile_of_results, columns)
-    workers = 1
+    workers = 1  # a recipe of your own is known in this process alone
     if not own_recipes:
         workers = pool.workers(jobs, options, len(jobs_of_table))
-    answers, jobs_to_run = look_up(jobs_of_table, options, log)
+    answers, missing = look_up(jobs_of_table, options, log)
     if plan.own is not None:
         check_changes(jobs_of_table, plan.own.changes)
-        check_encoders(jobs_to_run, options)
-    announce(plan, dataset, jobs_of_table, jobs_to_run, profile, options, workers, log)
-    answers |= pool.run_all(jobs_to_run, options, workers=workers, cluster=cluster, log=log)
+        check_encoders(missing, options)
+    log(_heading(plan, dataset, jobs_of_table, chosen_here=profile == "auto"))
+    log(_data_in_words(jobs_of_table[0], options))
+    log(_cells_in_words(len(jobs_of_table), len(missing), workers))
+    log(_other_profiles(plan, profile_of_results))
+    answers |= pool.run_all(missing, options, workers=workers, cluster=cluster, log=log)
     return _reports(plan, jobs_of_table, answers, dataset)
 
 
@@ -253,36 +254,40 @@ def _what_is_needed(error: MissingDataError | MissingExtraError, execution: Exec
     return f"needs {kind}: {error}".replace(root, "CONTRASTLAB_DATA")
 
 
-def announce(
-    plan: TablePlan,
-    dataset: str,
-    every: Sequence[Job],
-    missing: Sequence[Job],
-    wanted: str,
-    execution: Execution,
-    workers: int,
-    log: Log,
-) -> None:
-    """Say what will be run, on what, what is stored already, and how to choose otherwise."""
-    profile = every[0].profile
-    reason_of_auto = ""
-    if wanted == "auto":
-        reason_of_auto = f" (auto: {_reason_of_auto()})"
-    seeds = ", ".join(_without_repeats(str(job.seed) for job in every))
-    log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{reason_of_auto}, seeds {seeds}")
-    splits = execution.load(every[0].data)
-    log(f"data: {splits.note or splits.name}")
-    at_once = ""
-    if workers > 1 and len(missing) > 1:
-        at_once = f", {workers} at a time"
-    log(f"{len(every) - len(missing)} of {len(every)} cells need no run; {len(missing)} to run{at_once}")
-    other_profiles = ", ".join(name for name in plan.profiles if name != profile)
+def _heading(plan: TablePlan, dataset: str, jobs: Sequence[Job], *, chosen_here: bool) -> str:
+    """What will be run: table, data, profile, and why it is that one where nobody chose it, and seeds."""
+    profile = f"profile {jobs[0].profile}"
+    if chosen_here:
+        profile = f"{profile} (auto: {_reason_of_auto()})"
+    seeds = ", ".join(_without_repeats(str(job.seed) for job in jobs))
+    return f"{plan.paper} {plan.heading.lower()}, {dataset}, {profile}, seeds {seeds}"
+
+
+def _data_in_words(job: Job, execution: Execution) -> str:
+    """What encoders are trained on, as the data set's note has it."""
+    splits = execution.load(job.data)
+    return f"data: {splits.note or splits.name}"
+
+
+def _cells_in_words(count: int, missing: int, workers: int) -> str:
+    """How many cells are stored already, and how many are run at a time."""
+    line = f"{count - missing} of {count} cells need no run; {missing} to run"
+    if workers > 1 and missing > 1:
+        line = f"{line}, {workers} at a time"
+    return line
+
+
+def _other_profiles(plan: TablePlan, profile: str) -> str:
+    """How to choose another profile, and how to stop."""
+    others = ", ".join(name for name in plan.profiles if name != profile)
     option = "--profile NAME, or -p profile NAME with papermill"
-    log(f"other profiles: {other_profiles} ({option}); stop with Ctrl-C and run again to continue")
+    return f"other profiles: {others} ({option}); stop with Ctrl-C and run again to continue"
 
 
 def _reason_of_auto() -> str:
     """Why the profile ``auto`` is what it is."""
     if os.environ.get(PROFILE_VARIABLE):
         return f"{PROFILE_VARIABLE} says so"
-    return "a GPU here" if torch.cuda.is_available() else "no GPU here"
+    if torch.cuda.is_available():
+        return "a GPU here"
+    return "no GPU here"
