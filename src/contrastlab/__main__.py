@@ -368,9 +368,10 @@ def _show(args: argparse.Namespace) -> None:
     columns = plan.select(dataset, args.columns)
     reports = [report.table(plan, stored, dataset, profile, column=name) for name in columns]
     _print_reports(args, report.Reports(tuple(reports)))
-    is_text = (args.form or args.format) == "text"
+    form = args.form or args.format
+    file = sys.stdout if form == "text" else sys.stderr
     for line in _unregistered(stored, dataset, profile):
-        print(escape.line(line), file=sys.stdout if is_text else sys.stderr)
+        print(escape.line(line), file=file)
 
 
 def _print_reports(args: argparse.Namespace, reports: Any) -> None:

@@ -193,7 +193,9 @@ class Joint(_OfFurtherViews):
 
     @property
     def offers(self) -> frozenset[str]:
-        return frozenset({choices.SINGLE_KEY} if schedules.bounds(self.strength) == (0, 0) else ())
+        if schedules.bounds(self.strength) == (0, 0):
+            return frozenset({choices.SINGLE_KEY})
+        return frozenset()
 
     def needs(self, given: Choices) -> Iterator[Need]:
         yield from super().needs(given)

@@ -92,7 +92,10 @@ def _priced(lines: pd.DataFrame) -> pd.DataFrame:
     size = lines["published"].abs().where(claims_a_sign).fillna(inference.MARGIN)
     needed: list[float] = []
     for possible, spread, least in zip(can_be_run & counts, sd, size, strict=True):
-        needed.append(_seeds_that_find(spread, least) if possible else math.inf)
+        seeds = math.inf
+        if possible:
+            seeds = _seeds_that_find(spread, least)
+        needed.append(seeds)
     # where the settings were not searched, all seeds are run anew
     have = lines["seeds"].where(lines["search"] != "", 0)
     missing = (pd.Series(needed) - have).clip(lower=4)

@@ -73,24 +73,34 @@ def _of_paper(line: Mapping[str, Any]) -> str:
     if line["claimed_sign"] == 0:
         return "the paper claims no difference"
     if pd.isna(line["published"]):
-        return f"the paper says that it is {'ahead' if line['claimed_sign'] > 0 else 'behind'}"
+        place = "ahead" if line["claimed_sign"] > 0 else "behind"
+        return f"the paper says that it is {place}"
     return f"the paper prints {signed(line['published'], 1, sign=True)}"
 
 
 def sentence(headline: Headline, line: Mapping[str, Any] | None) -> str:
     """A headline, what was measured of it, and how that compares with the paper."""
-    method, base = _upper(headline.method_words), headline.base_words
+    method = _upper(headline.method_words)
+    base = headline.base_words
     if line is None:
         return f"{method} against {base}: not run."
     if line["verdict"] in SIGNS:
-        said = f"{method} {'beats' if line['gain'] > 0 else 'loses to'} {base} by {_size(line)}"
+        beats = "beats" if line["gain"] > 0 else "loses to"
+        measured = f"{method} {beats} {base} by {_size(line)}"
     else:
-        gain, *ends = (signed(line[name], 1, sign=True) for name in ("gain", "low", "high") if pd.notna(line[name]))
-        interval = f" ({' to '.join(ends)})" if ends else ""
-        said = f"{method} against {base}: {gain} {line['unit']}{interval}"
+        measured = f"{method} against {base}: {_gain(line)}"
     if line["verdict"] in ("same sign", "no difference, as claimed"):
-        return f"{said}, as published."
-    return f"{said}; {_of_paper(line)}."
+        return f"{measured}, as published."
+    return f"{measured}; {_of_paper(line)}."
+
+
+def _gain(line: Mapping[str, Any]) -> str:
+    """A difference of either sign with its interval, such as ``−0.4 points (−1.7 to +0.9)``."""
+    gain = f"{signed(line['gain'], 1, sign=True)} {line['unit']}"
+    ends = [signed(line[name], 1, sign=True) for name in ("low", "high") if pd.notna(line[name])]
+    if not ends:
+        return gain
+    return f"{gain} ({' to '.join(ends)})"
 
 
 def place(line: Mapping[str, Any]) -> str:

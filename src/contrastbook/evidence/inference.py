@@ -316,8 +316,11 @@ def decide(claims: Sequence[tuple[Sequence[Look], float]]) -> list[Decision]:
     for step in range(len(LOOKS)):
         now: list[Look] = []
         for k, (looks, _) in enumerate(claims):
-            last = min(step, len(looks) - 1)
-            now.append(ended[k].at if k in ended else looks[last])
+            if k in ended:
+                now.append(ended[k].at)
+            else:
+                last = min(step, len(looks) - 1)
+                now.append(looks[last])
         decisions = _decide_now(now, signs)
         for k, decision in enumerate(decisions):
             if k not in ended and decision.verdict != "open":

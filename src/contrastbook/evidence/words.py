@@ -84,8 +84,9 @@ def published(line: Line) -> str:
     """The paper's difference as printed, or in words which side of 0 it is on."""
     if not is_number(line["published"]):
         return _SIGNS_IN_WORDS[line["claimed_sign"]]
-    has_one_decimal = round(line["published"], 1) == line["published"]
-    return signed(line["published"], 1 if has_one_decimal else 2, sign=True)
+    value = line["published"]
+    digits = 1 if round(value, 1) == value else 2
+    return signed(value, digits, sign=True)
 
 
 def measured(line: Line) -> str:

@@ -32,7 +32,10 @@ def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
     for name, child in _children(network):
         inner = [each for each in child.modules() if isinstance(each, _LAYERS)]
         for k, each in enumerate(inner):
-            watch(name.replace("conv", "pool") if k else name, each)
+            row = name
+            if k:  # behind a convolution of that name its pooling
+                row = name.replace("conv", "pool")
+            watch(row, each)
     with torch.no_grad():
         network.eval()(x)
     side = x.shape[-1]
@@ -58,7 +61,9 @@ def _window(layer: nn.Module, side: int) -> tuple[Any, ...]:
     values = []
     for name in ("kernel_size", "stride", "padding"):
         value = getattr(layer, name, None)
-        values.append(value[0] if isinstance(value, tuple) else value)
+        if isinstance(value, tuple):
+            value = value[0]
+        values.append(value)
     return tuple(values)
 
 

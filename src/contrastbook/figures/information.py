@@ -147,9 +147,10 @@ def _measured_points(nats: Sequence[float], measured: Sequence[Sequence[float]])
         nats_of_seeds += [of_graph] * len(of_seeds)
         accuracies += of_seeds
         means.append(float(np.mean(of_seeds)))
+    nats_of_means = nats if measured else []
     return (
         dots("one seed", nats_of_seeds, accuracies, "ignored", "circle-open", 7),
-        line("mean", nats if measured else [], means, "positive", marker={"size": 7}),
+        line("mean", nats_of_means, means, "positive", marker={"size": 7}),
     )
 
 
@@ -232,12 +233,16 @@ def _squares(graph: Graph, kept: Holding, colour: str, *, first_column: int) -> 
     columns, rows, prices, fills, inks = [], [], [], [], []
     for row, bit in enumerate(FOUR):
         for view in FOUR[bit]:
-            is_kept = view in kept[bit]
+            fill = "white"
+            ink = COLOURS["query"]
+            if view in kept[bit]:
+                fill = colour
+                ink = "white"
             columns.append(first_column + view)
             rows.append(row)
             prices.append(f"{price[bit]:.0f}")
-            fills.append(colour if is_kept else "white")
-            inks.append("white" if is_kept else COLOURS["query"])
+            fills.append(fill)
+            inks.append(ink)
     return go.Scatter(
         x=columns,
         y=rows,

@@ -88,8 +88,8 @@ def _channel(scene: Tensor, name: str, classes: int) -> NDArray[Any]:
     elif name == "normal":
         colours = (1 + view.movedim(0, 2).numpy()) / 2
     else:
-        ramp = plt.get_cmap("gray" if name == "L" else "viridis")
-        colours = ramp((view[0].numpy() + 1) / 2)[..., :3]
+        ramp = "gray" if name == "L" else "viridis"
+        colours = plt.get_cmap(ramp)((view[0].numpy() + 1) / 2)[..., :3]
     return colours
 
 

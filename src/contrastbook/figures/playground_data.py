@@ -130,11 +130,13 @@ WHOLE = [field.name for field in fields(State) if field.type == "int"]
 
 def make_recipe(knobs: Mapping[str, Any]) -> Recipe:
     """The recipe that values of knobs make, or the library's refusal."""
-    several = knobs["positives"] in ("many", "joint")
+    count = 2
+    if knobs["positives"] in ("many", "joint"):
+        count = 1 + knobs["count"]
     return Recipe(
         NAME,
         LABEL,
-        views=views.Augmented(1 + knobs["count"] if several else 2),
+        views=views.Augmented(count),
         keys=_keys(knobs),
         negatives=_negatives(knobs),
         positives=_positives(knobs),
@@ -264,7 +266,10 @@ def source(part: Any) -> str:
             named = True  # what follows a field that is left out
             continue
         named = named or value is None or isinstance(value, bool) or len(arguments) == 2
-        arguments.append(f"{field.name}={source(value)}" if named else source(value))
+        argument = source(value)
+        if named:
+            argument = f"{field.name}={argument}"
+        arguments.append(argument)
     module = type(part).__module__.removeprefix("contrastlab.")
     if not module.startswith("scores."):
         module = module.partition(".")[0]

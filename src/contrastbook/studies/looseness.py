@@ -156,8 +156,11 @@ def sample(seed: int, count: int = POINTS) -> tuple[Tensor, Tensor]:
 
 def data(reading: Reading, seeds: Sequence[int], points: int) -> tuple[Tensor, Tensor]:
     """X and y of each seed's sample, ``[S, N, 1]`` each."""
-    samples = [sample(seed if reading.data == "redrawn" else 0, points) for seed in seeds]
-    return torch.stack([x for x, _ in samples]), torch.stack([y for _, y in samples])
+    seeds_of_samples = seeds if reading.data == "redrawn" else [0] * len(seeds)
+    samples = [sample(seed, points) for seed in seeds_of_samples]
+    x = torch.stack([x for x, _ in samples])
+    y = torch.stack([y for _, y in samples])
+    return x, y
 
 
 def order(seed: int, points: int, negatives: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -199,8 +199,10 @@ def best_code(partners: Sequence[str], *, n_flip: float = 0.04) -> tuple[float, 
     views = []
     for partner in partners:
         sees_y, sees_n = PARTNERS[partner]
-        of_y = _seen(y, 0.1 if sees_y else 0.5)
-        of_n = _seen(n, n_flip if sees_n else 0.5)
+        flip_of_y = 0.1 if sees_y else 0.5  # half of the bits flipped is nothing seen
+        flip_of_n = n_flip if sees_n else 0.5
+        of_y = _seen(y, flip_of_y)
+        of_n = _seen(n, flip_of_n)
         views.append(of_y[:, :, None] * of_n[:, None])
     codes = [np.array(code) for code in itertools.product((0, 1), repeat=4)]
     best = max(codes, key=lambda code: round(_shared_with(views, code), 12))

@@ -29,5 +29,7 @@ class Networks:
         """Outputs ``[M, B, out]`` of ``[M, B, in]``, each by its own network, of all networks or of a slice."""
         hidden = inputs
         for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            hidden = torch.baddbmm(bias[models], hidden.relu() if index else hidden, weight[models])
+            if index:
+                hidden = hidden.relu()
+            hidden = torch.baddbmm(bias[models], hidden, weight[models])
         return hidden

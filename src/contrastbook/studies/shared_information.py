@@ -182,7 +182,8 @@ def study(
         for name, (recipe, settings) in methods_of_rows.items():
             measured += [_row(recipe, settings, source, sizes, seed) for seed in sizes.seeds]
             nats = measured[-1]["nats"]
-            log(f"{name}: n/a" if nats is None else f"{name}: {nats:.2f} nats")
+            in_words = "n/a" if nats is None else f"{nats:.2f} nats"
+            log(f"{name}: {in_words}")
         return measured
 
     views = [[recipe.describe()["views"], settings.image_size] for recipe, settings in methods_of_rows.values()]

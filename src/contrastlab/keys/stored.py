@@ -85,13 +85,14 @@ class BankState(StoredState):
         for query, key in self.directions:
             bank = self.stores[key]
             has_clusters = bank.labels.shape[1] > 0
+            clusters = bank.labels if has_clusters else None
             own_row = bank.rows[batch.indices][:, None]
             direction = Direction(
                 query=queries[query],
                 positive=own_row,
                 pool=bank.rows,
                 own=batch.indices,
-                labels=bank.labels if has_clusters else None,
+                labels=clusters,
             )
             directions.append(direction)
         new_keys = [query.detach()[:, None] for query in queries]

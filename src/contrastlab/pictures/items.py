@@ -268,7 +268,8 @@ def hold_out(
     for label in labels[labels >= 0].unique().tolist():
         rows = (labels == label).nonzero().flatten()
         if len(rows) < 2:
-            raise _lone_item(name, classes[label] if classes else label, item)
+            class_name = classes[label] if classes else label
+            raise _lone_item(name, class_name, item)
         shuffled = rows[torch.randperm(len(rows), generator=generator)]
         fifth = max(round(0.2 * len(rows)), 1)
         is_held_out[shuffled[: min(fifth, len(rows) - 1)]] = True

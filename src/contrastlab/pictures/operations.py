@@ -223,7 +223,8 @@ def jitter_(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True)
     if hue and colour:
         _blend_around_hue_(images, blends, order == HUE, factors[:, HUE])
     else:
-        _blend_in_order_(images, blends, idle, operations=3 if colour else 2)
+        operations = 3 if colour else 2
+        _blend_in_order_(images, blends, idle, operations)
     return images
 
 

@@ -135,7 +135,8 @@ def load_folder(name: str, location: str, skip_unreadable: bool = False) -> Spli
     be are left out, and the note counts them.
     """
     path = _own_folder(name, location)
-    parts = layout.read(name, path, SUFFIXES, "image", _reasons if skip_unreadable else None)
+    reasons = _reasons if skip_unreadable else None
+    parts = layout.read(name, path, SUFFIXES, "image", reasons)
     note = f"image files of {path.name}"
     if parts.note:
         note = f"{note}: {parts.note}"

@@ -96,8 +96,8 @@ class Pool:
     def _check(self) -> None:
         queries, keys = self.shape
         check(queries >= 1, "queries", queries, "a batch of at least 1")
-        _check_rows("own", self.own, f"[{queries}]", queries, keys)
-        _check_rows("banned", self.banned, f"[{queries}, E]", queries, keys)
+        _check_rows("own", self.own, queries, keys)
+        _check_rows("banned", self.banned, queries, keys, columns="E")
         labels = self.labels
         if labels is not None and not (isinstance(labels, Tensor) and labels.dim() == 2 and len(labels) == keys):
             raise reject("labels", getattr(labels, "shape", labels), f"a tensor of shape [{keys}, H], a row a key")
@@ -312,8 +312,14 @@ class _Selection(torch.autograd.Function):
             rows = rows.expand(size, *rows.shape) if dim is None else rows.movedim(dim, 0)
             return rows.flatten(0, 1)
 
-        out = cls.apply(flat(logits, in_dims[0]), None if excluded is None else flat(excluded, in_dims[1]), first, last)
-        return (None, None) if out is None else (out.unflatten(0, (size, -1)), 0)
+        of_logits, of_excluded = in_dims[:2]
+        flat_excluded = None
+        if excluded is not None:
+            flat_excluded = flat(excluded, of_excluded)
+        out = cls.apply(flat(logits, of_logits), flat_excluded, first, last)
+        if out is None:
+            return None, None
+        return out.unflatten(0, (size, -1)), 0
 
 
 class _Region(_Selection):
@@ -410,13 +416,14 @@ def _rows(tensor: Tensor | None, rows: slice) -> Tensor | None:
     return tensor[rows]
 
 
-def _check_rows(name: str, rows: Any, shape: str, queries: int, keys: int) -> None:
-    """Refuse what are no numbers of keys for each query; ``shape`` is ``[B]`` or ``[B, E]`` in numbers and letters."""
+def _check_rows(name: str, rows: Any, queries: int, keys: int, *, columns: str = "") -> None:
+    """Refuse what are no numbers of keys: one for each query, or with ``columns``, a letter, so many."""
     if rows is None:
         return
     if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
         raise reject(name, getattr(rows, "dtype", type(rows).__name__), "an int64 tensor, rows of the keys")
-    dimensions = len(shape.split(","))
+    shape = f"[{queries}, {columns}]" if columns else f"[{queries}]"
+    dimensions = 2 if columns else 1
     if rows.dim() != dimensions or len(rows) != queries:
         raise reject(name, tuple(rows.shape), f"a tensor of shape {shape}, a row for each query")
     # on a device the host would have to wait
@@ -431,7 +438,7 @@ def checked(part: object, chosen: Any, shape: tuple[int, int]) -> Chosen:
         raise reject(name, type(chosen).__name__, "a Chosen")
     queries, keys = shape
     for field in ("indices", "columns"):
-        _check_rows(f"{name}: {field}", getattr(chosen, field), f"[{queries}, K]", queries, keys)
+        _check_rows(f"{name}: {field}", getattr(chosen, field), queries, keys, columns="K")
     expected = shape if chosen.indices is None else chosen.indices.shape
     for field in ("absent", "values"):
         value = getattr(chosen, field)

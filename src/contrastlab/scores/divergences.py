@@ -58,7 +58,8 @@ class Divergence:
         """Where the conjugate is finite, in words for messages."""
         if math.isinf(self.highest):
             return "every real number"
-        return f"numbers {'up to' if self.attained else 'below'} {self.highest:.6g}"
+        end = "up to" if self.attained else "below"
+        return f"numbers {end} {self.highest:.6g}"
 
     def contains(self, scores: Tensor) -> Tensor:
         """Whether each score lies in the domain of the conjugate."""
@@ -135,8 +136,9 @@ def tsallis(alpha: float = 3.0) -> Divergence:
     def conjugate(t: Tensor) -> Tensor:
         return ((a - 1) / a * t).clamp(min=0) ** (a / (a - 1)) + shift
 
+    name = "tsallis" if alpha == 3 else f"tsallis({alpha:g})"
     return Divergence(
-        name="tsallis" if alpha == 3 else f"tsallis({alpha:g})",
+        name=name,
         title=f"Tsallis, α = {alpha:g}",
         latex=rf"\frac{{u^{{{alpha:g}}}-1}}{{{a - 1:g}}}",
         f=lambda u: (u**a - 1) * shift,

@@ -76,7 +76,8 @@ def unreadable(folder: Path | str) -> Iterator[str]:
 
 
 def _installation() -> Iterator[tuple[str, str]]:
-    about = provenance("cuda" if torch.cuda.is_available() else "cpu")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    about = provenance(device)
     yield "contrastlab", f"{about['package']}, {_origin(about)}"
     yield from about["versions"].items()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30

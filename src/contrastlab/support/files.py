@@ -85,10 +85,12 @@ def write_whole(path: Path, content: str | bytes | bytearray) -> Path:
     """
     make_folder(path.parent)
     _remove_leftovers(path)
+    if isinstance(content, str):
+        content = content.encode()
     try:
         with _temporary(path) as file:
             try:
-                file.write(content.encode() if isinstance(content, str) else content)
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
                 os.replace(file.name, path)

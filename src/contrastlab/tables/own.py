@@ -41,7 +41,8 @@ def _texts(changes: Mapping[str, Any], before: str = "") -> list[str]:
         elif isinstance(value, Mapping) and name in Settings.model_fields:
             texts += _texts(value, f"{name}.")
         else:
-            texts.append(f"{before}{name}={value if isinstance(value, str) else json.dumps(value)}")
+            text = value if isinstance(value, str) else json.dumps(value)
+            texts.append(f"{before}{name}={text}")
     return texts
 
 

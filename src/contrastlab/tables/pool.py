@@ -142,12 +142,12 @@ def _local(groups: list[list[Job]], execution: Execution, count: int, log: Log) 
         try:
             return _collect(pool, groups, finished)
         except BaseException as error:
-            begun = numbers.empty() or numbers.get() > 0  # a worker has taken the first number, 0
+            a_worker_has_begun = numbers.empty() or numbers.get() > 0  # it took the first number, 0
             _end_workers(pool, stopping)
             if isinstance(error, _Stopped):
                 raise KeyboardInterrupt(*error.args) from None
             if isinstance(error, BrokenProcessPool):
-                problem = _KILLED if begun else _NOT_BEGUN
+                problem = _KILLED if a_worker_has_begun else _NOT_BEGUN
                 raise DeviceError(problem) from error
             raise
 

@@ -47,7 +47,8 @@ def table(
     row is ``Unavailable`` are of this column.
     """
     plan.settings(dataset, RANDOM, profile)  # checks both names
-    selected = plan.select(dataset, "all" if column is None else [column])
+    asked = "all" if column is None else [column]
+    selected = plan.select(dataset, asked)
     name, of_report = next(iter(selected.items()))
     paper_column = name
     if of_report.stands_for:

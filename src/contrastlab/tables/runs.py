@@ -184,13 +184,14 @@ class Run:
         if parent is not None:
             with parent.locked(fabric, wait=True, log=log or print):
                 start = parent.train(fabric, max_minutes=max_minutes, speed=speed, log=log).encoders
+        folder = self.folder if self.trained else None
         trained = pretrain(
             self.recipe,
             self.settings,
             self.data.pretrain,
             self._test_items(),
             seed=self.seed,
-            folder=self.folder if self.trained else None,
+            folder=folder,
             fabric=fabric,
             resume=resume,
             max_minutes=max_minutes,

@@ -77,7 +77,7 @@ class Journal:
         course, progress = self.course, self.progress
         row = progress.history[-1]
         if self.folder is not None:
-            files.write_whole(self.folder / "metrics.csv", table(progress.history))
+            files.write_whole(self.folder / "metrics.csv", history_as_csv(progress.history))
             name = re.sub(r"[^\w.-]+", "-", f"{course.name} {course.images}")  # TensorBoard shows it
             self._write_board(self.folder / "tensorboard" / name[:100], row)
         if progress.epoch == course.settings.epochs or self._silent(LINE_EVERY_S):
@@ -140,7 +140,7 @@ class Journal:
                 self.board.close()
 
 
-def table(history: list[dict[str, float]]) -> str:
+def history_as_csv(history: list[dict[str, float]]) -> str:
     """The rows of a run as CSV, a column for every name that one of them has."""
     text = io.StringIO(newline="")
     columns = sorted({name for row in history for name in row})

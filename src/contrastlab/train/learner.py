@@ -123,18 +123,20 @@ class Learner(nn.Module):
         if second_views:
             directions += self._second_directions(directions, second_views)
         losses = []
-        negatives = 0
+        counts = []  # of negatives, in each direction
         for number, direction in enumerate(directions):
             context = Context(step, total, number, self.network.objective_module, indices)
             loss, negatives = self._direction_loss(direction, draws, context)
             losses.append(loss)
+            counts.append(negatives)
         pairs: list[tuple[Tensor, Tensor]] = []
         for direction in directions:
             pair = self.keys.unit_pair(direction)
             if pair is not None:
                 pairs.append(pair)
         stored = [self.recipe.positives.stored(keys) for keys in new_keys]
-        return Step(self._total(losses), negatives + 1, tuple(stored), tuple(pairs))
+        terms = counts[-1] + 1  # of the last direction
+        return Step(self._total(losses), terms, tuple(stored), tuple(pairs))
 
     def _views_of_queries(self, views: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The views of the first kind of queries and of their keys, and those of a second kind of queries, if any."""

@@ -224,9 +224,11 @@ class _Data:
     def on(cls, device: torch.device, images: ItemSet, test: ItemSet | None, order: Tensor) -> _Data:
         """With what is resident on a device."""
         place = torch.full((len(images),), -1).scatter_(0, order, torch.arange(len(order)))
+        if test is not None:
+            test = test.to(device)
         return cls(
             images=images.to(device),
-            test=None if test is None else test.to(device),
+            test=test,
             order=order,
             place=place.to(device),
             labels=images.labels.to(device),

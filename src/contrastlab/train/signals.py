@@ -25,7 +25,9 @@ def signals(handler: Any, *numbers: int) -> Iterator[None]:
         yield
     finally:
         for number, old in before.items():
-            signal.signal(number, signal.SIG_DFL if old is None else old)
+            if old is None:  # it was not set from Python
+                old = signal.SIG_DFL
+            signal.signal(number, old)
 
 
 @contextmanager

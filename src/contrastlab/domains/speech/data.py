@@ -287,7 +287,8 @@ def load_waves(name: str, location: str, skip_unreadable: bool = False) -> Split
     folder = own_path(name, location)
     if not folder.is_dir():
         raise MissingDataError(f"{name}: {folder} is not a folder. Give one of sounds, in a subfolder for each class.")
-    own = layout.read(name, folder, SUFFIXES, "sound", _reasons if skip_unreadable else None)
+    reasons = _reasons if skip_unreadable else None
+    own = layout.read(name, folder, SUFFIXES, "sound", reasons)
     note = f"{folder.name}: {len(own.train.paths)} sounds"
     if own.note:
         note = f"{note}; {own.note}"

@@ -59,10 +59,17 @@ def _regions(base: Recipe) -> Iterator[Recipe]:
             continue  # CAVE with s-neigh is not in the table
         marked = {"Lab": base.views != IR.views, "s-neigh": neighbours, "anneal": anneal}
         marks = [mark for mark, there in marked.items() if there]
-        edges: dict[str, Any] = {"outer": annealed} if anneal else {}
+        edges: dict[str, Any] = {}
+        if anneal:
+            edges["outer"] = annealed
         if anneal and neighbours and label == "RING":
             edges["inner"] = inner  # RING's inner edge is the neighbours' ball: both grow together
-        near: Positives = positives.Neighbours(inner if anneal else 1.0) if neighbours else positives.One()
+        near: Positives = positives.One()
+        if neighbours:
+            share = inner if anneal else 1.0
+            near = positives.Neighbours(share)
         name = "_".join([f"vince/{label}", *marks]).replace("-", "").lower()
-        title = label + (f"^{'+'.join(marks)}" if marks else "")
+        title = label
+        if marks:
+            title = f"{label}^{'+'.join(marks)}"
         yield base.row(name, title, negatives=replace(regions[label], **edges), positives=near)
