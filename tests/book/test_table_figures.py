@@ -12,7 +12,8 @@ import torch
 from torch.nn import functional as F
 
 from contrastbook import studies
-from contrastbook.figures import COLOURS, panels, tables
+from contrastbook.figures import panels, tables
+from contrastbook.figures.base import CYCLE
 from contrastbook.studies import collapse, crosses, epoch_time, fmicl_figure1, fmicl_tables, joint_keys, read, sweep
 from contrastbook.studies.joint_keys import SAID_GOOD, ViewStatistics
 from contrastlab import methods as recipes
@@ -176,7 +177,7 @@ def test_bounds_against_hardness_have_a_step_for_each_row_and_count_what_lies_be
     np.testing.assert_allclose(at_rows, studies.vince_table3.exact()["best critic"])
     assert len(drawn["near y₁"].get_ydata()) == len(found.rows)
     assert drawn["near y₁"].get_ydata().tolist() == [row["train"] for row in found.rows]
-    assert drawn["near y₁"].get_color() == COLOURS["negative"]
+    assert drawn["near y₁"].get_color() == CYCLE[0]
     assert not plt.get_fignums()
 
 

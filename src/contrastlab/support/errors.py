@@ -110,7 +110,7 @@ def check_range(argument: str, value: object, low: float, high: float = math.inf
     if high < math.inf:
         accepted = f"{accepted} and at most {high:g}"
     number = math.nan
-    if isinstance(value, Real) and type(value) is not bool:  # numbers of NumPy, too
+    if not isinstance(value, bool) and isinstance(value, Real):  # numbers of NumPy, too
         number = float(value)
     in_range = math.isfinite(number) and low <= number <= high
     is_excluded_end = above and number == low
