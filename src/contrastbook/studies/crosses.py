@@ -141,9 +141,34 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 
 def _kinds(recipe: Recipe) -> tuple[str, ...] | None:
-    parts = recipe.choices().items()
-    kinds = [name for choice, part in parts for name, each in CHOICES[choice].items() if type(each) is type(part)]
-    return tuple(kinds) if len(kinds) == len(CHOICES) else None  # untrained encoders and prototypes are of no kind
+    """The kind of each part of a recipe, as :data:`CHOICES` names it; ``None`` if one is of no kind there.
+
+    So are the parts of untrained encoders and of prototypes.
+    """
+    kinds = []
+    for choice, part in recipe.choices().items():
+        examples = CHOICES[choice]
+        of_this_type = [name for name, example in examples.items() if type(example) is type(part)]
+        if not of_this_type:
+            return None
+        kinds.append(of_this_type[0])
+    return tuple(kinds)
+
+
+def _published_methods() -> list[str]:
+    """Methods that a paper has in a table, in the order of the catalogue."""
+    published: set[str] = set()
+    for name in papers.plans():
+        rows = papers.plan(*name).rows
+        published.update(method for method, label in rows.items() if label)
+    return [name for name in methods.names() if name in published]
+
+
+def _recipe_of(parts: Mapping[str, Any]) -> Recipe:
+    """The recipe of some parts, with as many views as its keys and positives ask for; refused if there is none."""
+    views = parts["views"]
+    count = parts["keys"].views_needed(len(views.streams), parts["positives"].further_keys)
+    return Recipe("x", "x", **{**parts, "views": replace(views, count=count)}, temperature=0.5)
 
 
 def grid() -> pd.DataFrame:
@@ -152,23 +177,18 @@ def grid() -> pd.DataFrame:
     ``tried`` are the methods of these kinds that a paper has in a table.
     """
     tried: dict[tuple[str, ...] | None, list[str]] = {}
-    published = {name for each in papers.plans() for name, label in papers.plan(*each).rows.items() if label}
-    for name in methods.names():
-        if name in published:
-            tried.setdefault(_kinds(get(name)), []).append(name)
+    for name in _published_methods():
+        tried.setdefault(_kinds(get(name)), []).append(name)
     rows = []
-    for choices in product(*CHOICES.values()):
-        parts: dict[str, Any] = {part: CHOICES[part][name] for part, name in zip(CHOICES, choices, strict=True)}
+    for kinds in product(*CHOICES.values()):
+        parts = {choice: CHOICES[choice][kind] for choice, kind in zip(CHOICES, kinds, strict=True)}
         recipe = None
         reason = ""
         try:
-            streams = len(parts["views"].streams)
-            needed = parts["keys"].views_needed(streams, parts["positives"].further_keys)
-            parts["views"] = replace(parts["views"], count=needed)
-            recipe = Recipe("x", "x", **parts, temperature=0.5)
+            recipe = _recipe_of(parts)
         except NotApplicableError as error:
             reason = _without_arguments(error.reason)
-        rows.append((*choices, recipe, reason, tried.get(choices, [])))
+        rows.append((*kinds, recipe, reason, tried.get(kinds, [])))
     frame = pd.DataFrame(rows, columns=[*CHOICES, "recipe", "reason", "tried"])
     return frame.assign(exists=frame["reason"] == "", published=frame["tried"].map(bool))
 

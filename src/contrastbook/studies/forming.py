@@ -39,39 +39,44 @@ class SmallPictures:
         self.edge = self.side // 8
         self.pixels = pad(images.float() / 255, (self.edge,) * 4)[:, 0]
 
-    def view(self, i: Tensor, g: Generator) -> Tensor:
-        """A random view of each of the pictures ``i``, flat."""
-        start = torch.randint(2 * self.edge + 1, (2, len(i), 1, 1), generator=g)
-        r = torch.arange(self.side)
-        moved = self.pixels[i[:, None, None], start[0] + r[:, None], start[1] + r]
-        return moved.flatten(1) + 0.2 * torch.randn(len(i), self.side**2, generator=g)
+    def view(self, numbers: Tensor, draws: Generator) -> Tensor:
+        """A random view of each of the pictures of these numbers, flat: moved, with noise."""
+        count = len(numbers)
+        top, left = torch.randint(2 * self.edge + 1, (2, count, 1, 1), generator=draws)
+        places = torch.arange(self.side)
+        moved = self.pixels[numbers[:, None, None], top + places[:, None], left + places]
+        noise = torch.randn(count, self.side**2, generator=draws)
+        return moved.flatten(1) + 0.2 * noise
 
     def training(self, seed: int) -> Iterator[tuple[int, nn.Module, Generator]]:
         """The encoder at each of :data:`STOPS`: step, network, and the generator of the draws."""
-        g = torch.Generator().manual_seed(seed)
-        first, last = nn.Linear(self.side**2, 256), nn.Linear(256, 32)
+        draws = torch.Generator().manual_seed(seed)
+        first = nn.Linear(self.side**2, 256)
+        last = nn.Linear(256, 32)
         for layer in (first, last):
-            nn.init.kaiming_uniform_(layer.weight, generator=g)
+            nn.init.kaiming_uniform_(layer.weight, generator=draws)
             nn.init.zeros_(layer.bias)
         net = nn.Sequential(first, nn.ReLU(), last)
         adam = torch.optim.Adam(net.parameters(), 3e-3)
         for step in range(STOPS[-1] + 1):
             if step in STOPS:
-                yield step, net, g
-            i = torch.randint(len(self.pixels), (256,), generator=g)
-            a, b = normalize(net(self.view(i, g))), normalize(net(self.view(i, g)))
-            loss = cross_entropy(a @ b.T / TAU, torch.arange(256))
+                yield step, net, draws
+            numbers = torch.randint(len(self.pixels), (256,), generator=draws)
+            queries = normalize(net(self.view(numbers, draws)))
+            keys = normalize(net(self.view(numbers, draws)))
+            loss = cross_entropy(queries @ keys.T / TAU, torch.arange(256))
             adam.zero_grad()
             loss.backward()
             adam.step()
 
     @torch.no_grad()
-    def logits(self, net: nn.Module, g: Generator, queries: int | None = None) -> tuple[Tensor, Tensor]:
-        """Scores of the first ``queries`` pictures with second views of all, and the place of each one's own view."""
+    def logits(self, net: nn.Module, draws: Generator, count: int | None = None) -> tuple[Tensor, Tensor]:
+        """Scores of the first ``count`` pictures with second views of all, and the place of each one's own view."""
         every = torch.arange(len(self.pixels))
-        own = every[:queries]
-        q, k = normalize(net(self.view(own, g))), normalize(net(self.view(every, g)))
-        return q.double() @ k.double().T / TAU, own
+        own = every[:count]
+        queries = normalize(net(self.view(own, draws))).double()
+        keys = normalize(net(self.view(every, draws))).double()
+        return queries @ keys.T / TAU, own
 
 
 def covered(logits: Tensor, own: Tensor, outer: float) -> float:
@@ -84,8 +89,8 @@ def curves(pictures: SmallPictures, seeds: Sequence[int]) -> dict[str, NDArray[n
     """:func:`covered` of each of :data:`RINGS` at each of :data:`STOPS`, ``[stops, seeds]``."""
     shares = np.empty((len(RINGS), len(STOPS), len(seeds)))
     for column, seed in enumerate(seeds):
-        for stop, (step, net, g) in enumerate(pictures.training(seed)):
-            scores = pictures.logits(net, g, 250)
+        for stop, (step, net, draws) in enumerate(pictures.training(seed)):
+            scores, own = pictures.logits(net, draws, 250)
             for row, outer in enumerate(RINGS.values()):
-                shares[row, stop, column] = covered(*scores, at(outer, step, STOPS[-1] + 1))
+                shares[row, stop, column] = covered(scores, own, at(outer, step, STOPS[-1] + 1))
     return dict(zip(RINGS, shares, strict=True))

@@ -50,13 +50,16 @@ def two_forms(keys: int = 5) -> tuple[Tensor, Tensor]:
     k = F.normalize(q[:, None] + 0.3 * unit(6, keys, 16), dim=2)
     others = q @ F.normalize(unit(100, 16), dim=1).T / TAU
     positives = cast("Joint", get("jcl/jcl").positives)
-    mu, centred = k.mean(1), k - k.mean(1, keepdim=True)
+    strength = float(positives.strength)  # type: ignore[arg-type]
+    mu = k.mean(1)
+    centred = k - mu[:, None]
     sigma = torch.einsum("bmi,bmj->bij", centred, centred) / keys
     spread = torch.einsum("bi,bij,bj->b", q, sigma, q)
     mean = (q * mu).sum(1) / TAU
-    matrix = torch.logaddexp(mean + float(positives.strength) / (2 * TAU**2) * spread, others.logsumexp(1)) - mean  # type: ignore[arg-type]
+    lifted = mean + strength / (2 * TAU**2) * spread
+    with_matrix = torch.logaddexp(lifted, others.logsumexp(1)) - mean
     own, lift = positives.pair(torch.einsum("bmi,bi->bm", k, q) / TAU, 0, 1)
-    return matrix, multi_key_info_nce(own, others, lift)
+    return with_matrix, multi_key_info_nce(own, others, lift)
 
 
 @dataclass(frozen=True)
@@ -72,37 +75,51 @@ class Averages:
 def averages(*, most: int = 1024, draws: int = 400) -> Averages:
     """Averages over up to ``most`` keys with ``q·k⁺ ~ N(.8, .2²)``: they settle at Eq. 4, not at the closed form."""
     mean, sd, c = 0.8, 0.2, 5.0
-    draw = torch.Generator().manual_seed(0)
-    a = (mean + sd * torch.randn(draws, most, generator=draw, dtype=torch.float64)) / TAU
-    losses = torch.logaddexp(a, torch.tensor(c)) - a
-    counts = [2**i for i in range(most.bit_length())]
-    means = torch.stack([losses[:, :m].mean(1) for m in counts])
-    frame = pd.DataFrame(
-        {"mean": means.mean(1), "low": means.quantile(0.05, dim=1), "high": means.quantile(0.95, dim=1)},
-        index=pd.Index(counts, name="keys"),
-    )
-    closed = {s: float(joint.closed_form(mean, sd**2, c, TAU, s)) for s in (0.0, 1.0, 4.0)}
-    return Averages(frame, float(losses.mean()), float(losses.std()) / losses.numel() ** 0.5, closed)
+    generator_of_draws = torch.Generator().manual_seed(0)
+    cosines = mean + sd * torch.randn(draws, most, generator=generator_of_draws, dtype=torch.float64)
+    scores = cosines / TAU
+    losses = torch.logaddexp(scores, torch.tensor(c)) - scores
+    counts = [2**power for power in range(most.bit_length())]
+    means = torch.stack([losses[:, :count].mean(1) for count in counts])
+    columns = {
+        "mean": means.mean(1),
+        "low": means.quantile(0.05, dim=1),
+        "high": means.quantile(0.95, dim=1),
+    }
+    frame = pd.DataFrame(columns, index=pd.Index(counts, name="keys"))
+    limit = float(losses.mean())
+    error = float(losses.std()) / losses.numel() ** 0.5
+    closed = {}
+    for strength in (0.0, 1.0, 4.0):
+        closed[strength] = float(joint.closed_form(mean, sd**2, c, TAU, strength))
+    return Averages(frame, limit, error, closed)
 
 
 def sweep(c: float) -> pd.DataFrame:
     """Losses above that of the mean key, in nats, by variance of ``q·k⁺``, whose mean is .8."""
-    m, variances = 0.8, np.linspace(0, 0.04, 41)
+    m = 0.8
+    variances = np.linspace(0, 0.04, 41)
     base = float(joint.closed_form(m, 0, c, TAU, 0))
     columns = {"infinitely many keys": [joint.expected_loss(m, v, c, TAU) - base for v in variances]}
-    columns |= {f"λ = {s:g}": list(joint.closed_form(m, variances, c, TAU, s) - base) for s in (0, 0.5, 1, 4)}
+    for strength in (0, 0.5, 1, 4):
+        columns[f"λ = {strength:g}"] = list(joint.closed_form(m, variances, c, TAU, strength) - base)
     return pd.DataFrame(columns, index=pd.Index(variances, name="variance of q·k⁺"))
 
 
 def inertness() -> pd.DataFrame:
     """What the covariance does to the loss, by number of negatives and λ; ``q·k⁺`` has mean .8 and variance .02."""
-    m, v, rows = 0.8, 0.02, []
+    m = 0.8
+    v = 0.02
+    rows = []
     for count in (64, 1024, 4096, 65536):
         c = joint.log_sum_on_sphere(count, 128, TAU)
+        without = joint.closed_form(m, v, c, TAU, 0)
         for strength in (0, 1, 4, 10):
             p = float(joint.positive_weight(m, v, c, TAU, strength))
-            added = float(joint.closed_form(m, v, c, TAU, strength) - joint.closed_form(m, v, c, TAU, 0))
-            rows.append((count, strength, p, added, (strength * p / (2 * TAU**2)) / ((1 - p) / TAU)))
+            added = float(joint.closed_form(m, v, c, TAU, strength) - without)
+            slope_by_v = strength * p / (2 * TAU**2)
+            slope_by_m = (1 - p) / TAU
+            rows.append((count, strength, p, added, slope_by_v / slope_by_m))
     columns = ["negatives", "λ", "p⁺", "added (nats)", "slope by v / by m"]
     return pd.DataFrame(rows, columns=columns).set_index(["negatives", "λ"])
 
@@ -159,8 +176,10 @@ def closeness(numbers: Mapping[str, Mapping[Kind, ViewStatistics]]) -> pd.DataFr
     rows = {}
     for label, kinds in numbers.items():
         for kind, of in kinds.items():
-            n, total = len(of.centre), of.centre.sum(0)
-            other = float((total @ total - of.centre.square().sum()) / (n * (n - 1)))
+            n = len(of.centre)
+            total = of.centre.sum(0)
+            products = total @ total - of.centre.square().sum()  # over all pairs of different images
+            other = float(products / (n * (n - 1)))
             same = float(of.cosine.mean())
             rows[label, kind] = {"same image": same, "other images": other, "apart": same - other}
     return pd.DataFrame(rows).T.rename_axis(["row", "features"])
@@ -170,7 +189,11 @@ def weights(numbers: Mapping[str, Mapping[Kind, ViewStatistics]], c: float) -> p
     """p⁺ at λ = 0 and 4, at the m and v that encoders have: means over the images; label to statistics."""
     rows = {}
     for label, kinds in numbers.items():
-        m, v = kinds["embedding"].m.numpy(), kinds["embedding"].v.clamp(min=0).numpy()
-        each = {f"p⁺, λ = {s:g}": joint.positive_weight(m, v, c, TAU, s).mean() for s in (0, 4)}
-        rows[label] = {"m": m.mean(), "v": v.mean(), **each}
+        statistics = kinds["embedding"]
+        m = statistics.m.numpy()
+        v = statistics.v.clamp(min=0).numpy()
+        row = {"m": m.mean(), "v": v.mean()}
+        for strength in (0, 4):
+            row[f"p⁺, λ = {strength:g}"] = joint.positive_weight(m, v, c, TAU, strength).mean()
+        rows[label] = row
     return pd.DataFrame(rows).T

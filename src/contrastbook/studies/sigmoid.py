@@ -59,9 +59,7 @@ class _Batches:
 
 def fit(loss: Loss, candidates: int, *, nats: float = 4.0, dimension: int = 4, seed: int = 0) -> CriticFit:
     """Fit the critic by one of the losses on 8,192 pairs in groups of ``candidates``, and read it on as many others."""
-    x, y = JointGaussian.with_information(nats, dimension).sample(2 * PAIRS, torch.Generator().manual_seed(seed))
-    train = _Batches.of(x[:PAIRS].double(), y[:PAIRS].double(), candidates)
-    held_out = _Batches.of(x[PAIRS:].double(), y[PAIRS:].double(), candidates)
+    train, held_out = _two_parts(nats, dimension, seed, candidates)
     value = {"infonce": _infonce, "sigmoid": _sigmoid}[loss]
     weights = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([weights], max_iter=100, tolerance_grad=1e-4, line_search_fn="strong_wolfe")
@@ -82,6 +80,17 @@ def fit(loss: Loss, candidates: int, *, nats: float = 4.0, dimension: int = 4, s
     return CriticFit(loss, candidates, infonce, log_ratio, a, b, c)
 
 
+def _two_parts(nats: float, dimension: int, seed: int, candidates: int) -> tuple[_Batches, _Batches]:
+    """Twice so many pairs as :data:`PAIRS` says, of Gaussians with this information, in groups."""
+    draws = torch.Generator().manual_seed(seed)
+    x, y = JointGaussian.with_information(nats, dimension).sample(2 * PAIRS, draws)
+    x = x.double()
+    y = y.double()
+    first = _Batches.of(x[:PAIRS], y[:PAIRS], candidates)
+    second = _Batches.of(x[PAIRS:], y[PAIRS:], candidates)
+    return first, second
+
+
 def _infonce(scores: Tensor) -> Tensor:
     return (scores.logsumexp(2) - scores.diagonal(dim1=1, dim2=2)).mean()
 
@@ -94,9 +103,12 @@ def _sigmoid(scores: Tensor) -> Tensor:
 
 def nwj(reading: CriticFit, *, nats: float = 4.0, dimension: int = 4, seed: int = 1) -> float:
     """The NWJ bound in nats that the same critic gives on new pairs: from below, whatever the critic."""
-    x, y = JointGaussian.with_information(nats, dimension).sample(2 * PAIRS, torch.Generator().manual_seed(seed))
-    batches = _Batches.of(x[:PAIRS].double(), y[:PAIRS].double(), 128)
+    candidates = 128
+    batches, _ = _two_parts(nats, dimension, seed, candidates)
     weights = torch.tensor([reading.a, reading.b, reading.c], dtype=torch.float64)
     log_ratios = batches.scores(weights) + math.log(reading.candidates - 1)
-    is_pair = torch.eye(128, dtype=torch.bool)
-    return float(bounds.nwj(log_ratios[:, is_pair].flatten() + 1, log_ratios[:, ~is_pair] + 1))
+    is_pair = torch.eye(candidates, dtype=torch.bool)
+    of_pairs = log_ratios[:, is_pair].flatten()
+    of_others = log_ratios[:, ~is_pair]
+    # NWJ's critic is the log ratio plus one
+    return float(bounds.nwj(of_pairs + 1, of_others + 1))

@@ -109,7 +109,9 @@ class Encoders:
         samples = [points_of(reading, points, seed) for seed in seeds]
         self.points = torch.stack([places for places, _ in samples])
         self.labels = torch.stack([labels for _, labels in samples])
-        weights, biases, banks = [], [], []
+        weights = []
+        biases = []
+        banks = []
         for seed in seeds:
             weight, bias, bank = self._initial(seed, points)
             weights += [weight] * len(etas)

@@ -291,9 +291,14 @@ def described(study: Study) -> pd.Series[str]:
     """:func:`summary` in words, by percentage."""
 
     def text(line: pd.Series[float]) -> str:
-        spread = "" if pd.isna(line["sd"]) else f" ± {line['sd']:.2g}"
-        lost = "".join(f", {line[status]:.0f} {word}" for status, word in LOST.items() if line[status])
-        return f"{line['mean']:.4g}{spread} ({line['n']:.0f}{lost})"
+        mean = f"{line['mean']:.4g}"
+        if not pd.isna(line["sd"]):
+            mean = f"{mean} ± {line['sd']:.2g}"
+        counts = [f"{line['n']:.0f}"]
+        for status, word in LOST.items():
+            if line[status]:
+                counts.append(f"{line[status]:.0f} {word}")
+        return f"{mean} ({', '.join(counts)})"
 
     return summary(study).apply(text, axis=1)
 
