@@ -9,16 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import pandas as pd
 from pydantic import Field, ValidationError
 
 from contrastlab.settings import FrozenModel
 from contrastlab.support import files
-from contrastlab.support.errors import CorruptFileError, unknown
+from contrastlab.support.errors import CorruptFileError, MissingDataError, unknown
 from contrastlab.tables import results
 
 Row = dict[str, float | int | str | None]
@@ -65,14 +66,25 @@ def stored(study: str, profile: str, config: Mapping[str, Any], roots: Sequence[
     return None
 
 
-def every(study: str, profile: str, roots: Sequence[Path | str]) -> Iterator[Study]:
-    """All that is stored of a study in a profile, each configuration once: from the first folder that has it."""
+def stored_rows(study: str, profile: str, roots: Sequence[Path | str], index: Sequence[str]) -> pd.DataFrame:
+    """All rows that are stored of a study in a profile, sorted by ``index``.
+
+    Each configuration is read once, from the first folder that has it.
+
+    Raises:
+        MissingDataError: none is stored.
+    """
     paths: dict[str, Path] = {}
     for root in roots:
         for path in Path(root).joinpath(study).glob(f"{profile}-*.json"):
             paths.setdefault(path.name, path)
+    rows: list[dict[str, Any]] = []
     for name in sorted(paths):
-        yield read(paths[name])
+        rows += [dict(row) for row in read(paths[name]).rows]
+    if not rows:
+        folders = ", ".join(map(str, roots))
+        raise MissingDataError(f"nothing of the study {study} in profile {profile} is stored under {folders}")
+    return pd.DataFrame(rows).set_index(list(index)).sort_index()
 
 
 def measure(

@@ -26,7 +26,6 @@ from contrastlab.pictures.augmentations import augmentation
 from contrastlab.pictures.items import fingerprint
 from contrastlab.settings import Settings
 from contrastlab.support import shipped
-from contrastlab.support.errors import MissingDataError
 from contrastlab.support.seeds import derive
 from contrastlab.train import cpu_fabric
 from contrastlab.train.loop import Log
@@ -182,10 +181,7 @@ def table(roots: Sequence[Path | str] = shipped.RESULTS, profile: str = "laptop"
     Raises:
         MissingDataError: none is stored.
     """
-    rows: list[dict[str, Any]] = [dict(row) for each in studies.every(NAME, profile, roots) for row in each.rows]
-    if not rows:
-        raise MissingDataError(f"no comparison of later methods is stored under {', '.join(map(str, roots))}")
-    return pd.DataFrame(rows).set_index(["method", "seed"]).sort_index()
+    return studies.stored_rows(NAME, profile, roots, ["method", "seed"])
 
 
 def summary(measured: pd.DataFrame) -> pd.DataFrame:

@@ -24,7 +24,6 @@ from contrastlab.pictures.items import fingerprint
 from contrastlab.pictures.representations import own_class_share
 from contrastlab.settings import Settings
 from contrastlab.support import shipped
-from contrastlab.support.errors import MissingDataError
 from contrastlab.train import cpu_fabric
 from contrastlab.train.loop import Log
 
@@ -105,7 +104,4 @@ def table(roots: Sequence[Path | str] = shipped.RESULTS, profile: str = "feature
     Raises:
         MissingDataError: none is stored.
     """
-    rows = [dict(row) for each in studies.every(NAME, profile, roots) for row in each.rows]
-    if not rows:
-        raise MissingDataError(f"no sweep of a ring's edges is stored under {', '.join(map(str, roots))}")
-    return pd.DataFrame(rows).set_index(["inner", "outer", "seed"]).sort_index()
+    return studies.stored_rows(NAME, profile, roots, ["inner", "outer", "seed"])

@@ -177,9 +177,6 @@ class Resumable:
         state = self.artefact.load_checkpoint()
         if state is None:
             return
-        if "epoch" in state:  # of a fine-tuning of version 0.1
-            state["model"] = state["network"]
-            state["losses"] = [0.0] * state["epoch"]
         with torch.no_grad():
             for name, tensor in tensors_of(self.network).items():
                 tensor.copy_(state["model"][name])

@@ -25,7 +25,7 @@ def test_a_run_is_measured_once_and_read_back(tmp_path: Path) -> None:
     assert 0 <= row["linear"] <= 100
     assert row["bound"] <= math.log(later.BATCH)
     assert 1 <= row["effective_rank"] <= 32
-    with pytest.raises(MissingDataError, match="no comparison of later methods is stored under"):
+    with pytest.raises(MissingDataError, match="nothing of the study later in profile"):
         later.table([tmp_path], "laptop")
 
 

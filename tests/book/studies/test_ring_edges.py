@@ -31,7 +31,7 @@ def test_a_run_is_measured_once_and_read_back(tmp_path: Path) -> None:
     network = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU())
     views = Augmentation("crop", 8, resize=8)
     folder = write_features(network, data.load("digits"), tmp_path / "digits", views, views=2, log=quiet)
-    with pytest.raises(MissingDataError, match="no sweep"):
+    with pytest.raises(MissingDataError, match="nothing of the study ring_edges"):
         ring_edges.table([tmp_path])
     for inner in (0, 1):
         measured = ring_edges.study(inner, 25, f"features:{folder}", "smoke", 3, out_dir=tmp_path)
