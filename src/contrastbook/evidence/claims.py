@@ -161,20 +161,28 @@ def _in_profile(
         return scores(plan, column, of_task[column.on, column.task], row, profile)
 
     measurements = [_measured(claim, read, profile) for claim in claims]
-    family: list[tuple[list[inference.Look], float]] = []
-    for claim, measurement in zip(claims, measurements, strict=True):
-        looks = [inference.NOT_RUN] if measurement is None else measurement.looks
-        family.append((looks, claim.sign))
-    decisions = inference.decide(family)
+    decisions = _decide_together(claims, measurements)
     lines: list[dict[str, Any] | None] = []
     for claim, measurement, decision in zip(claims, measurements, decisions, strict=True):
-        if measurement is None:
-            lines.append(None)
-        else:
-            entries = measurement.entries
-            decided = _decided(claim, entries, decision, profile)
-            lines.append(claim.line() | entries | decided)
+        line = None
+        if measurement is not None:
+            decided = _decided(claim, measurement.entries, decision, profile)
+            line = claim.line() | measurement.entries | decided
+        lines.append(line)
     return lines
+
+
+def _decide_together(
+    claims: Sequence[ClaimedDifference], measurements: Sequence[_Measurement | None]
+) -> list[inference.Decision]:
+    """The decision of each claim; those that were not measured share the chance of a wrong sign, too."""
+    family: list[tuple[list[inference.Look], float]] = []
+    for claim, measurement in zip(claims, measurements, strict=True):
+        looks = [inference.NOT_RUN]
+        if measurement is not None:
+            looks = measurement.looks
+        family.append((looks, claim.sign))
+    return inference.decide(family)
 
 
 def _decided(

@@ -39,24 +39,44 @@ def accuracy_by_edges(measured: pd.DataFrame) -> Figure:
     """
     figure, (by_outer, by_inner, shares) = subplots(1, 3, (10, 3.6))
     gains = measured["linear"] - measured["linear"].loc[(0, 100)]
-    _draw(by_outer, gains, [(0, outer) for outer in ring_edges.OUTER], 1, "ball, from 0 %", "truth", "o")
-    _draw(by_outer, gains, [(1, outer) for outer in ring_edges.OUTER], 1, "ring, from 1 %", "negative", "s")
-    by_outer.set_xscale("log")
-    by_outer.set_xticks(ring_edges.OUTER, [str(outer) for outer in ring_edges.OUTER])
-    by_outer.minorticks_off()
-    dress(by_outer, "outer edge (% of the keys)", "points above uniform negatives", "How far may negatives lie?")
-    _draw(by_inner, gains, [(inner, 25) for inner in ring_edges.INNER], 0, "to 25 %", "positive", "D")
-    by_inner.set_xticks(ring_edges.INNER)
-    dress(by_inner, "inner edge (% of the keys)", "points above uniform negatives", "How much should be skipped?")
-    uniform: Any = measured.loc[(0, 100)]
-    regions = [(0, 1), (1, 2), (2, 5), (5, 10), (10, 25), (25, 50)]
-    means = [np.mean([own_class_between(row, *region) for _, row in uniform.iterrows()]) for region in regions]
-    shares.bar(range(len(regions)), means, color=COLOURS["other"])
-    shares.set_xticks(range(len(regions)), [f"{low}–{high}" for low, high in regions], fontsize="small")
-    dress(shares, "closest keys (%)", "of the query's class (%)", "Who is near?")
-    for axes in (by_outer, by_inner):
-        axes.axhline(0, color="0.4", lw=1, ls=":")
+    _draw_outer_edges(by_outer, gains)
+    _draw_inner_edges(by_inner, gains)
+    _draw_class_shares(shares, measured.loc[(0, 100)])
     return figure
+
+
+def _draw_outer_edges(axes: Any, gains: pd.Series) -> None:
+    """Gains of balls and of rings from 1 %, against the outer edge."""
+    balls = [(0, outer) for outer in ring_edges.OUTER]
+    rings = [(1, outer) for outer in ring_edges.OUTER]
+    _draw(axes, gains, balls, 1, "ball, from 0 %", "truth", "o")
+    _draw(axes, gains, rings, 1, "ring, from 1 %", "negative", "s")
+    axes.set_xscale("log")
+    axes.set_xticks(ring_edges.OUTER, [str(outer) for outer in ring_edges.OUTER])
+    axes.minorticks_off()
+    axes.axhline(0, color="0.4", lw=1, ls=":")
+    dress(axes, "outer edge (% of the keys)", "points above uniform negatives", "How far may negatives lie?")
+
+
+def _draw_inner_edges(axes: Any, gains: pd.Series) -> None:
+    """Gains of rings to 25 %, against the inner edge."""
+    rings = [(inner, 25) for inner in ring_edges.INNER]
+    _draw(axes, gains, rings, 0, "to 25 %", "positive", "D")
+    axes.set_xticks(ring_edges.INNER)
+    axes.axhline(0, color="0.4", lw=1, ls=":")
+    dress(axes, "inner edge (% of the keys)", "points above uniform negatives", "How much should be skipped?")
+
+
+def _draw_class_shares(axes: Any, uniform: Any) -> None:
+    """How much of each region is of the query's class, the mean over seeds of uniform negatives."""
+    regions = [(0, 1), (1, 2), (2, 5), (5, 10), (10, 25), (25, 50)]
+    means = []
+    for low, high in regions:
+        of_seeds = [own_class_between(row, low, high) for _, row in uniform.iterrows()]
+        means.append(np.mean(of_seeds))
+    axes.bar(range(len(regions)), means, color=COLOURS["other"])
+    axes.set_xticks(range(len(regions)), [f"{low}–{high}" for low, high in regions], fontsize="small")
+    dress(axes, "closest keys (%)", "of the query's class (%)", "Who is near?")
 
 
 def _draw(
