@@ -28,7 +28,7 @@ def stored(folder: Path, views: Augmented | Split, **build) -> nn.ModuleList:
 
 
 @pytest.mark.parametrize("views", [Augmented(2), Split("lab")], ids=["one stream", "two streams"])
-@pytest.mark.parametrize("arch", ["tiny", "small", "resnet18", "scene"])
+@pytest.mark.parametrize("arch", ["tiny", "small", pytest.param("resnet18", marks=pytest.mark.nightly), "scene"])
 def test_encoders_come_back_as_they_were(views, arch, tmp_path) -> None:
     nets = stored(tmp_path, views, **{**BUILD, "arch": arch})
     for given in (tmp_path, tmp_path / "encoder.safetensors", str(tmp_path)):
