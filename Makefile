@@ -16,7 +16,7 @@ MODE ?= quick
 # Share of the random cases of each statement; the ledger counts those of make test-all, which draws all of them.
 CASES ?= 0.05
 # Rows of each table that make notebooks trains; make test-all trains all.
-ROWS ?= 2
+ROWS ?= 1
 # Pages that make chapters runs: short leaves out those that take longest, which make test-all and make book run.
 PAGES ?= $(if $(filter laptop,$(PROFILE)),all,short)
 # How much the chapters compute: smoke, or laptop (more seeds, larger samples, real images; minutes more).
