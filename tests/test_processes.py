@@ -327,9 +327,9 @@ def test_workers_are_refused_where_too_few_files_may_be_open(monkeypatch) -> Non
     [(None, ["0", "1"]), ("", ["0", "1"]), ("4,5", ["4", "5"]), ("GPU-a1, GPU-b2", ["GPU-a1", "GPU-b2"])],
 )
 def test_each_worker_has_a_gpu_of_those_that_this_process_may_use(named, expected, monkeypatch) -> None:
-    monkeypatch.delenv(jobs.VISIBLE, raising=False)
+    monkeypatch.delenv(jobs.VISIBLE_DEVICES, raising=False)
     if named is not None:
-        monkeypatch.setenv(jobs.VISIBLE, named)
+        monkeypatch.setenv(jobs.VISIBLE_DEVICES, named)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert jobs.visible_devices(tables.Execution()) == expected
     assert jobs.visible_devices(tables.Execution(accelerator="cpu")) == []
@@ -341,7 +341,7 @@ def test_a_worker_names_its_gpu_before_anything_asks_cuda(monkeypatch) -> None:
             return 3
 
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setenv(jobs.VISIBLE, "")
+    monkeypatch.setenv(jobs.VISIBLE_DEVICES, "")
     monkeypatch.setattr(jobs, "_STATE", {})
     for name in ("is_available", "device_count", "init"):
         monkeypatch.setattr(torch.cuda, name, lambda: pytest.fail("CUDA has read which devices there are"))
@@ -349,7 +349,7 @@ def test_a_worker_names_its_gpu_before_anything_asks_cuda(monkeypatch) -> None:
         jobs._begin(None, Numbers(), tables.Execution(), ["4", "5"], None)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert os.environ[jobs.VISIBLE] == "5"
+    assert os.environ[jobs.VISIBLE_DEVICES] == "5"
 
 
 def test_a_detector_s_momentum_lies_where_its_parameters_do(monkeypatch, tmp_path) -> None:

@@ -68,7 +68,7 @@ class ClaimedDifference:
         }
 
     def search(self, profile: str) -> str:
-        """The search that both rows were in and that chose their settings; of two searches, both names."""
+        """The searches that chose the settings of both rows, joined by *and*; empty where a row was in none."""
         untrained = (self.plan.floor, RANDOM_LAB)
         names: list[str] = []
         for row in (self.method, self.base):
@@ -82,7 +82,7 @@ class ClaimedDifference:
 
     @property
     def stands_in(self) -> bool:
-        """Whether its data are the paper's, or may stand in for them."""
+        """Whether the data of its column are the paper's, or may stand in for them."""
         if not self.column.stands_for:
             return True
         trained_on = self.column.data

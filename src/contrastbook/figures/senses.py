@@ -40,12 +40,15 @@ def audible_view(wave: Tensor, view: LogMel, rng: torch.Generator) -> tuple[Tens
 
 
 def _without(silent: Tensor, wave: Tensor, window: int, hop: int) -> Tensor:
-    """A sound ``[T]`` without some frequencies at some times, ``[frequencies, frames]``."""
-    shape = torch.hann_window(window)
+    """A 16-bit sound ``[T]``, from -1 to 1, without the frequencies that ``silent`` ``[frequencies, frames]`` marks.
+
+    ``window`` and ``hop`` are in samples.
+    """
+    weights = torch.hann_window(window)
     samples = wave.float() / 32768
-    spectrum = torch.stft(samples, window, hop, window=shape, center=True, pad_mode="constant", return_complex=True)
+    spectrum = torch.stft(samples, window, hop, window=weights, center=True, pad_mode="constant", return_complex=True)
     spectrum = spectrum.masked_fill(silent, 0)
-    return torch.istft(spectrum, window, hop, window=shape, center=True, length=len(wave))
+    return torch.istft(spectrum, window, hop, window=weights, center=True, length=len(wave))
 
 
 def spectrograms(views: list[Tensor], titles: list[str]) -> Figure:

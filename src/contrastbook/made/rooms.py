@@ -124,11 +124,11 @@ def _camera_to_world(view: _View) -> Float64:
 
 
 def _rgb(hue: Float64, saturation: Float64, value: Float64) -> Float64:
-    """Red, green and blue, in a new last axis, of hues (0 to 1), saturations and values of HSV."""
+    """Red, green and blue (0 to 1), in a new last axis, of hues, saturations and values of HSV (0 to 1 each)."""
     sector = (np.array([5.0, 3.0, 1.0]) + 6 * hue[..., None]) % 6
     ramp = np.clip(np.minimum(sector, 4 - sector), 0, 1)
-    darkening: Float64 = 1 - saturation[..., None] * ramp
-    return value[..., None] * darkening
+    remaining: Float64 = 1 - saturation[..., None] * ramp
+    return value[..., None] * remaining
 
 
 def _draw_walls(stream: _Stream) -> tuple[Float64, Float64]:
@@ -154,7 +154,10 @@ def _draw_view(stream: _Stream, width: Float64) -> _View:
 
 
 def _draw_places(stream: _Stream, view: _View, low: Float64, high: Float64) -> tuple[Float64, Float64]:
-    """Places x and z ``[n, SLOTS]`` in front of the camera, at least 0.3 m from every wall."""
+    """Places x and z ``[n, SLOTS]`` in metres, drawn in front of the camera and moved 0.3 m away from every wall.
+
+    ``low`` and ``high``: opposite corners of each room ``[n, 3]``.
+    """
     ahead = stream.uniform(1.3, 4.5, SLOTS)
     aside = stream.uniform(-0.42, 0.42, SLOTS)  # of the distance ahead
     cos = np.cos(view.yaw)[:, None]

@@ -27,9 +27,9 @@ from contrastlab.support import files
 from contrastlab.support.seeds import generator
 
 SIDE = 96  # height and width of a picture in pixels
-_RADII = (0.11, 0.2)  # of the disc of equal area, relative to the side
-_APART = 0.75  # centres are at least so many sums of two radii apart: silhouettes overlap, none is hidden
-_TRIES = 200  # for a place that is far enough from the others; the last one is taken as it is
+_RADII = (0.11, 0.2)  # least and largest radius of the disc of equal area, relative to the side
+_APART = 0.75  # least distance of two centres, in sums of their radii: silhouettes may overlap, none is hidden
+_TRIES = 200  # places that are drawn until one is far enough from the others; the last one is taken as it is
 _VISIBLE = 12  # pixels of a silhouette that must be seen for it to be annotated
 _INSET = 0.12  # how far inside the silhouette a corner is looked for, in its radii
 _LOOKED_FOR = 8  # absent classes of an image that are known to be absent

@@ -249,6 +249,10 @@ class QueueState(StoredState):
         return [torch.cat(stream) for stream in zip(*embedded, strict=True)]
 
     def norm_in_one_pass(self, encoders: nn.ModuleList) -> None:
+        """Let batch-norm keep the groups apart in one pass of all images, in place of a pass for each group.
+
+        Encoders whose batch-norm cannot do so stay as they are.
+        """
         groups = local_groups(self.choice.shuffle_groups)
         if groups > 1 and base.norm_in_groups(encoders, groups):
             self.in_one_pass = base.norm_in_groups(self.slow, groups)

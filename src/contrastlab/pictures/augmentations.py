@@ -155,18 +155,18 @@ class Augmentation:
         boxes = sample_boxes(count, height, width, scale=self.scale, ratio=self.ratio, generator=rng, device=device)
         # of each image four factors, four ranks in the order, and whether it is jittered at all
         jitter = torch.rand(count, 9, generator=rng, device=device)
-        flip, grey, blur, sigma = torch.rand(4, count, generator=rng, device=device)
-        deviation = _uniform(*self.blur_sigma, sigma)
+        to_flip, to_grey, to_blur, width_of_blur = torch.rand(4, count, generator=rng, device=device)
+        deviation = _uniform(*self.blur_sigma, width_of_blur)
         steps = boxes.new_zeros(count, 0, 3, dtype=torch.float32)
         if self.randaugment:
             steps = operations.sample_operations(count, self.randaugment, generator=rng, device=device)
         return ViewDraws(
             boxes=boxes,
-            flip=flip < self.flip,
+            flip=to_flip < self.flip,
             factors=self._factors(jitter[:, :4], jittered=jitter[:, 8] < self.jitter_p),
             order=jitter[:, 4:8].argsort(1),
-            grayscale=grey < self.grayscale,
-            sigma=deviation.where(blur < self.blur, 0.0),
+            grayscale=to_grey < self.grayscale,
+            sigma=deviation.where(to_blur < self.blur, 0.0),
             operations=steps,
         )
 

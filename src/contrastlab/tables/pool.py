@@ -35,7 +35,7 @@ from contrastlab.train.loop import Log
 from contrastlab.train.signals import signals
 
 JOBS_VARIABLE = "CONTRASTLAB_JOBS"
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 LAST_STEP_S = 60.0
 """Seconds that a worker whose parent was killed has for the step in hand and a checkpoint."""
 
@@ -221,7 +221,7 @@ def visible_devices(execution: Execution) -> list[str]:
     if execution.accelerator == "cpu":
         return []
     count = torch.cuda.device_count()
-    names = [name.strip() for name in os.environ.get(VISIBLE, "").split(",")]
+    names = [name.strip() for name in os.environ.get(VISIBLE_DEVICES, "").split(",")]
     names = [name for name in names if name]
     return names[:count] or [str(number) for number in range(count)]
 
@@ -237,7 +237,7 @@ def _begin(lines: Any, numbers: Any, execution: Execution, devices: Sequence[str
     """Of each worker: its number, its device, and that it ends with the process it works for."""
     number = numbers.get()
     if devices:  # before anything asks CUDA, which reads this once
-        os.environ[VISIBLE] = devices[number % len(devices)]
+        os.environ[VISIBLE_DEVICES] = devices[number % len(devices)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one decides
     _STATE.update(lines=lines, number=number, execution=execution, stopping=stopping)
     parent = multiprocessing.parent_process()

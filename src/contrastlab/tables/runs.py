@@ -58,7 +58,7 @@ class Run:
         check(isinstance(self.data, Splits), "data", kind, "what contrastlab.data.load gives, as of folder:<path>")
 
     @property
-    def trained(self) -> bool:
+    def trains(self) -> bool:
         """Whether there is anything to train: encoders as initialised are made from the seed when asked for."""
         return self.recipe.keys is not None
 
@@ -66,7 +66,7 @@ class Run:
     def parent(self) -> Run | None:
         """The run whose encoders this one starts from (``settings.start``); its keys are not taken over."""
         start = self.settings.start
-        if start is None or not self.trained:
+        if start is None or not self.trains:
             return None
         settings = self.settings.override(start=None, epochs=start.epochs)
         return replace(self, recipe=methods.get(start.method).override(settings.overrides), settings=settings)
@@ -76,16 +76,16 @@ class Run:
         """What decides the encoders, as plain values; fields at their default and a single process leave no trace."""
         source = self.data.pretrain
         data = source.channels  # all that encoders as initialised depend on
-        if self.trained:
+        if self.trains:
             data = getattr(source, "fingerprint", source.name)
         decisive: dict[str, Any] = {
             "recipe": self.recipe.identity(),
-            "settings": self.settings.identity(self.trained),
+            "settings": self.settings.identity(self.trains),
             "data": data,
             "seed": self.seed,
         }
         _, processes = collectives.world()
-        if self.trained and processes > 1:  # each has its own views and batch-norm statistics
+        if self.trains and processes > 1:  # each has its own views and batch-norm statistics
             decisive["processes"] = processes
         parent = self.parent
         if parent is not None:
@@ -175,7 +175,7 @@ class Run:
     ) -> Trained:
         """The encoders, read if they are stored, else trained by :func:`contrastlab.train.pretrain` and stored."""
         fabric = fabric or cpu_fabric(self.settings.precision)
-        if fabric.broadcast(resume and self.trained and self.artefact.finished):
+        if fabric.broadcast(resume and self.trains and self.artefact.finished):
             record = self.record()
             self.artefact.remove_checkpoint(may_stay=True)
             return Trained(self.encoders(fabric.device), record["history"], record["seconds"], record["images"])
@@ -184,7 +184,7 @@ class Run:
         if parent is not None:
             with parent.locked(fabric, wait=True, log=log or print):
                 start = parent.train(fabric, max_minutes=max_minutes, speed=speed, log=log).encoders
-        folder = self.folder if self.trained else None
+        folder = self.folder if self.trains else None
         trained = pretrain(
             self.recipe,
             self.settings,
@@ -199,7 +199,7 @@ class Run:
             log=log,
             start=start,
         )
-        if self.trained and fabric.is_global_zero:
+        if self.trains and fabric.is_global_zero:
             self.store(trained, fabric.device)
         return trained
 
