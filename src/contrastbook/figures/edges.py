@@ -37,7 +37,7 @@ def accuracy_by_edges(measured: pd.DataFrame) -> Figure:
     Args:
         measured: rows of :func:`contrastbook.studies.ring_edges.table`.
     """
-    figure, (by_outer, by_inner, shares) = subplots(1, 3, (10, 3.6))
+    figure, (by_outer, by_inner, shares) = subplots(1, 3, (10, 3.2))
     gains = measured["linear"] - measured["linear"].loc[(0, 100)]
     _draw_outer_edges(by_outer, gains)
     _draw_inner_edges(by_inner, gains)
