@@ -9,7 +9,7 @@ import torch
 from contrastlab.information import bounds, exact
 from contrastlab.information.critics import Concatenated, Separable, evaluate, fit, mlp, normal_scores
 from contrastlab.information.toys import JointGaussian
-from contrastlab.negatives import Ball, Every, Ring, Uniform
+from contrastlab.negatives import Ball, Every, OtherLabel, Ring, Uniform
 from contrastlab.scores import divergences
 from contrastlab.scores.candidates import Candidates
 from contrastlab.support.errors import ArgumentError, NonFiniteLossError
@@ -224,3 +224,11 @@ def test_held_out_rows_are_scored_in_evaluation_mode_and_leave_no_trace() -> Non
     assert int(critic.norm.num_batches_tracked) == 0
     assert (critic.training, critic.norm.training, critic.still.training) == (True, True, False)
     assert mine.log_mean is None
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0]])
+def test_a_bound_needs_as_many_negatives_for_every_query_and_one_at_least(labels: list[int]) -> None:
+    logits = torch.randn(2, 6, generator=torch.Generator().manual_seed(0))
+    candidates = Candidates(logits, torch.tensor([0, 1]), torch.tensor(labels)[:, None])
+    with pytest.raises(ArgumentError, match=r"region=OtherLabel\(\).* the same number of negatives, at least 1"):
+        bounds.vince(logits.diagonal(), candidates, OtherLabel(), torch.Generator())
