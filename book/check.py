@@ -19,6 +19,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from html import unescape
 from io import BytesIO
@@ -28,6 +29,7 @@ from urllib.parse import unquote, urlsplit
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import TimeoutError as BrowserTimeout
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 UNSET = r"""() => [...document.querySelectorAll('.math')].filter(
@@ -251,12 +253,22 @@ def game(page: Page) -> list[str]:
     return found
 
 
+def begins_to_move(page: Page) -> bool:
+    """Press Play, again after a minute: on a busy machine a press can meet a sphere that is just beginning."""
+    for _ in range(3):
+        if not page.evaluate(f"() => {PLAYGROUND}.playing"):
+            page.locator(".clp-play").click()
+        with suppress(BrowserTimeout):
+            page.wait_for_function(f"() => {PLAYGROUND}.world.step_ > 3", timeout=60_000)
+            return True
+    return False
+
+
 def moving(page: Page, title: str) -> list[str]:
     """What is wrong with the sphere in view: it moves, says what it shows, and no point of it is NaN."""
     page.locator(".clp-sphere").scroll_into_view_if_needed()
-    if not page.evaluate(f"() => {PLAYGROUND}.playing"):
-        page.locator(".clp-play").click()
-    page.wait_for_function(f"() => {PLAYGROUND}.world.step_ > 3")
+    if not begins_to_move(page):
+        return [f"preset {title}: Play was pressed three times, and the sphere does not move"]
     before, drawn = page.evaluate(f"() => {PLAYGROUND}.world.step_"), page.evaluate(DRAWN)
     page.wait_for_function(
         f"([step, drawn]) => {PLAYGROUND}.world.step_ > step + 12 && ({DRAWN})() !== drawn", arg=[before, drawn]
