@@ -10,7 +10,7 @@ from math import floor
 import pytest
 import torch
 from harness import Missing, Way, loss_way, peer, truth_of
-from subjects import DIM, Ours, normalised, rows, unit, views_of
+from subjects import DIM, Ours, normalised, unit, views_of
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -195,7 +195,8 @@ def test_jcl_part(contest: Contest) -> None:
 
 
 def test_enqueue(contest: Contest) -> None:
-    whole, odd = rows(QUEUE + 3 * 256, 5).split(256), rows(QUEUE + 200, 6).split(200)  # 200 does not divide 65,536
+    whole = unit(QUEUE + 3 * 256, 5).split(256)
+    odd = unit(QUEUE + 200, 6).split(200)  # 200 does not divide 65,536
 
     def by_index() -> Callable[[Tensor], None]:
         return Rolling(torch.zeros(QUEUE, DIM)).put
