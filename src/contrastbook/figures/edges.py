@@ -42,6 +42,10 @@ def accuracy_by_edges(measured: pd.DataFrame) -> Figure:
     _draw_outer_edges(by_outer, gains)
     _draw_inner_edges(by_inner, gains)
     _draw_class_shares(shares, measured.loc[(0, 100)])
+    figure.set_label(
+        "Points of accuracy above uniform negatives: of balls and rings by their outer edge, and of regions up to 25 % by "
+        "their inner edge. Beside them a bar chart: the share of the query's class falls from the closest keys to the rest."
+    )
     return figure
 
 

@@ -64,6 +64,7 @@ def test_the_figure_shows_gains_over_uniform_negatives() -> None:
             linear = 70 + seed + inner + 0.01 * outer
             rows.append({"inner": inner, "outer": outer, "seed": seed, "linear": linear, **shares})
     figure = edges.accuracy_by_edges(pd.DataFrame(rows).set_index(["inner", "outer", "seed"]).sort_index())
+    assert "by their outer edge" in figure.get_label()  # words for those who do not see it
     by_outer, by_inner, shares_axes = figure.axes
     ball, ring = (line for line in by_outer.lines if line.get_label() in ("ball, from 0 %", "ring, from 1 %"))
     np.testing.assert_allclose(ball.get_ydata(), [0.01 * (outer - 100) for outer in ring_edges.OUTER], atol=1e-9)
