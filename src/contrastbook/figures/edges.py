@@ -43,8 +43,8 @@ def accuracy_by_edges(measured: pd.DataFrame) -> Figure:
     _draw_inner_edges(by_inner, gains)
     _draw_class_shares(shares, measured.loc[(0, 100)])
     figure.set_label(
-        "Points of accuracy above uniform negatives: of balls and rings by their outer edge, and of regions up to 25 % by "
-        "their inner edge. Beside them a bar chart: the share of the query's class falls from the closest keys to the rest."
+        "Points of accuracy above uniform negatives: of balls and rings by their outer edge, and of regions up to 25 % "
+        "by their inner edge. A bar chart beside them: the closer the keys, the more are of the query's class."
     )
     return figure
 
