@@ -9,6 +9,7 @@ import pytest
 
 from contrastlab import keys, methods, negatives, positives
 from contrastlab.recipe import CHOICES, build, plain, types_of
+from contrastlab.scores import choices
 from contrastlab.scores.schedules import Linear
 from contrastlab.support.errors import ArgumentError, UnknownNameError
 
@@ -86,3 +87,7 @@ def test_defaults_are_what_stored_descriptions_leave_out() -> None:
         "AlignUniform": {"align": 1.0, "uniform": 1.0, "t": 2.0},
     }.items() <= defaults.items()  # fmt: skip
     assert plain(keys.Queue()) == {"type": "Queue"}
+
+
+def test_plans_name_the_choices_of_recipes() -> None:
+    assert tuple(CHOICES) == choices.CHOICES  # what plans read without PyTorch

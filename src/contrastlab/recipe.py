@@ -19,16 +19,19 @@ from contrastlab.keys import Keys
 from contrastlab.negatives import Negatives
 from contrastlab.objectives import Objective
 from contrastlab.positives import Positives
-from contrastlab.scores import choices
 from contrastlab.scores.choices import Choices, Part, view_count
 from contrastlab.scores.schedules import Linear
 from contrastlab.support import errors
 from contrastlab.support.errors import check_positive, reject
 from contrastlab.views import Augmented, Views
 
-CHOICES: Mapping[str, type[Part]] = dict(
-    zip(choices.CHOICES, (Views, Keys, Negatives, Positives, Objective), strict=True)
-)
+CHOICES: Mapping[str, type[Part]] = {
+    "views": Views,
+    "keys": Keys,
+    "negatives": Negatives,
+    "positives": Positives,
+    "objective": Objective,
+}
 """The five choices and the base class of what each is chosen from."""
 
 
@@ -92,12 +95,16 @@ def _compiled_code(kind: type) -> str:
 _SIMPLE = (int, float, str, bytes, bool, type(None))
 
 
+def _field_names(choice: str) -> set[str]:
+    """Names of the fields of all parts that a choice is made from."""
+    return {each.name for kind in types_of(choice).values() for each in fields(kind)}
+
+
 def _paths() -> set[str]:
     """What may be overridden: ``temperature`` and every ``choice.field``."""
     paths = {"temperature"}
     for choice in CHOICES:
-        for kind in types_of(choice).values():
-            paths |= {f"{choice}.{each.name}" for each in fields(kind)}
+        paths |= {f"{choice}.{name}" for name in _field_names(choice)}
     return paths
 
 
@@ -111,12 +118,10 @@ class _Path(NamedTuple):
 
 def _is_path(text: str) -> bool:
     """Whether ``text`` is one of :func:`_paths`; looks at the parts of one choice only."""
-    if text == "temperature":
-        return True
     choice, _, name = text.partition(".")
-    if choice not in CHOICES:
-        return False
-    return any(each.name == name for kind in types_of(choice).values() for each in fields(kind))
+    if choice in CHOICES:
+        return name in _field_names(choice)
+    return text == "temperature"
 
 
 def _parse_path(text: str) -> _Path:

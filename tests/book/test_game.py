@@ -3,7 +3,7 @@
 import base64
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -38,24 +38,13 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def open_page(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
-    """A page of some width, which must not raise nor ask anybody for anything."""
-    contexts, wrong = [], []
+def open_page(offline_page: Callable[..., Any], address: str) -> Callable[..., Any]:
+    """``open_page(390)``: a page of some width."""
 
     def opened(width: int = 1300) -> Any:
-        context = browser.new_context(offline=True, viewport={"width": width, "height": 900})
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: request.url.startswith(("file:", "blob:")) or wrong.append(request.url))
-        page.goto(address)
-        page.wait_for_function(f"() => {ROOT}")
-        return page
+        return offline_page(address, f"() => {ROOT}", width=width, own=("file:", "blob:"))
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not wrong
+    return opened
 
 
 def test_the_data_are_whole_small_and_name_their_origin() -> None:

@@ -41,26 +41,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def open_page(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
-    """``open_page("#play-jcl", width=390)``: a page that must not raise nor ask anybody for anything."""
-    contexts, wrong = [], []
+def open_page(offline_page: Callable[..., Any], address: str) -> Callable[..., Any]:
+    """``open_page("#play-jcl", width=390)``: the page at a place, of some width."""
 
     def opened(place: str = "", width: int = 1300, motion: str = "no-preference") -> Any:
-        context = browser.new_context(
-            offline=True, viewport={"width": width, "height": 900}, reduced_motion=motion, has_touch=width < 600
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: request.url.startswith("file:") or wrong.append(request.url))
-        page.goto(address + place)
-        page.wait_for_function(f"() => {ROOT}.playground")
-        return page
+        until = f"() => {ROOT}.playground"
+        return offline_page(address + place, until, width=width, reduced_motion=motion, has_touch=width < 600)
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not wrong
+    return opened
 
 
 ROOT = "document.getElementById('playground-live')"

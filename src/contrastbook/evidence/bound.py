@@ -38,7 +38,7 @@ def frame(results: Iterable[Result]) -> pd.DataFrame:
 
 
 def _bounds_information(method: str) -> bool:
-    """Whether the loss of a recipe bounds information: older runs of rings and caves have a bound that is none.
+    """Whether the loss of a recipe bounds information. Older runs of rings and caves store a number that is no bound.
 
     A recipe of one's own is known in its own process only.
     """

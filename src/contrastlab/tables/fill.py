@@ -89,21 +89,16 @@ def table(
     pool.refuse_in_worker()
     options = _execution(dataset, execution)
     names, own_recipes = _register(rows)
-    if own_recipes and cluster is not None:
-        raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own_recipes)})")
+    _check_cluster(cluster, own_recipes)
     plan = read_plan(paper, number).with_rows(own_recipes).with_precision(precision)
     named_profile = choose_profile(profile, plan.profiles)
     plan = plan.with_settings(own_settings(named_profile, settings))
     every_row = _rows(plan, names, named_profile, references_too)
     profile_of_results = named_profile if plan.own is None else OWN
     jobs_of_table = expand(plan, dataset, every_row, parse_seeds(seeds), profile_of_results, columns)
-    workers = 1  # a recipe of your own is known in this process alone
-    if not own_recipes:
-        workers = pool.workers(jobs, options, len(jobs_of_table))
+    workers = 1 if own_recipes else pool.workers(jobs, options, len(jobs_of_table))
     answers, missing = look_up(jobs_of_table, options, log)
-    if plan.own is not None:
-        check_changes(jobs_of_table, plan.own.changes)
-        check_encoders(missing, options)
+    _check_own_settings(plan, jobs_of_table, missing, options)
     log(_heading(plan, dataset, jobs_of_table, chosen_here=profile == "auto"))
     log(_data_in_words(jobs_of_table[0], options))
     log(_cells_in_words(len(jobs_of_table), len(missing), workers))
@@ -151,6 +146,19 @@ def _execution(dataset: str, options: Mapping[str, Any]) -> Execution:
     own_data = not execution.skip_unreadable or ":" in dataset
     check(own_data, "skip_unreadable", True, f"False with {dataset}: True is for folder:<path> and the like")
     return execution
+
+
+def _check_cluster(cluster: pool.Cluster | None, own_recipes: Sequence[str]) -> None:
+    """Refuse a cluster for recipes of the caller's own: they are known in this process alone."""
+    if own_recipes and cluster is not None:
+        raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own_recipes)})")
+
+
+def _check_own_settings(plan: TablePlan, every: Sequence[Job], missing: Sequence[Job], execution: Execution) -> None:
+    """Refuse settings of the caller's own that no recipe has, or that no encoder can be made of."""
+    if plan.own is not None:
+        check_changes(every, plan.own.changes)
+        check_encoders(missing, execution)
 
 
 def check_changes(every: Iterable[Job], changes: Mapping[str, Any]) -> None:
