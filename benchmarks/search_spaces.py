@@ -530,8 +530,8 @@ FAIR = (
         **{"keys.size": 4096, "keys.momentum": 0.99, "keys.shuffle_groups": 1},
     ),
 )
-# f-MICL's Table 8 as a fair trial: what the weight α does where all else is as the climbs above left it. Each row has its
-# own rate. The rows are those that the table's claims compare; KL's row of α = 40 is that of its climb.
+# f-MICL's Table 8 as a fair trial: what the weight α does where all else is as the climbs above left it. Each row has
+# its own rate. The rows are those that the table's claims compare; KL's row of α = 40 is that of its climb.
 FAIR_ALPHA = tuple(
     Search(
         f"fair-alpha-{divergence}",
