@@ -56,6 +56,12 @@ def test_pairs_splits_a_batch_and_info_nce_never_exceeds_log_k():
     assert float(bounds.leave_one_out(positives, negatives)) == pytest.approx(2e4)
 
 
+@pytest.mark.parametrize("shape", [(3,), (1, 1), (2, 3), (3, 2), (2, 2, 2)])
+def test_pairs_refuses_what_is_no_square_of_scores(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ArgumentError, match="expected a square tensor of at least 2 × 2"):
+        bounds.pairs(torch.zeros(shape))
+
+
 @pytest.mark.parametrize(("rate", "before"), [(0.25, 0.7), (1, 3.0), (0.25, None)])  # the batch alone; the first
 def test_mine_has_the_value_of_dv_and_the_gradient_of_its_running_mean(rate, before):
     generator = torch.Generator().manual_seed(0)

@@ -43,7 +43,7 @@ def test_the_version_is_that_of_the_package_and_help_names_every_profile(capsys)
     assert not [profile for profile in profiles if profile not in listed], listed
 
 
-@pytest.mark.parametrize(("rows", "jobs"), [("ir", "1"), pytest.param("ir,moco", "2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("rows", "jobs"), [("ir", "1"), pytest.param("ir,moco", "2", marks=pytest.mark.nightly)])
 def test_a_run_says_how_to_choose_another_profile_and_once_how_to_go_on(
     rows: str, jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

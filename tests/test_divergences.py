@@ -115,6 +115,8 @@ def test_gradients_are_those_of_finite_differences(divergence):
         step = 1e-5
         difference = (function(points + step) - function(points - step)) / (2 * step)
         torch.testing.assert_close(slope(function, points), difference, rtol=1e-6, atol=1e-7)
+        _, forward = torch.func.jvp(function, (points,), (torch.ones_like(points),))
+        torch.testing.assert_close(forward, difference, rtol=1e-6, atol=1e-7)
 
 
 @every

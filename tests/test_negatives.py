@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastlab import methods
-from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Negatives, Ring, Uniform, edges
+from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Negatives, OtherLabel, Ring, Uniform, edges
 from contrastlab.objectives import ABSENT, InfoNCE, Scores, info_nce
 from contrastlab.scores.candidates import Candidates, Chosen
 from contrastlab.scores.ranks import ring_indices
@@ -263,6 +263,7 @@ def test_possible_extremes_are_accepted() -> None:
     assert Ring(inner=Linear(0, 1), outer=Linear(100, 10)).outer == Linear(100, 10)
     for one in (Ring(k=1), Ball(nearest=1, k=1), Cave(k=1, clusters=2, runs=1), Uniform(1)):
         assert one.k == 1
+    assert Uniform(2**24).k == 2**24  # the most that are drawn
 
 
 def test_parts_are_values_with_the_defaults_of_the_papers_and_equations_of_their_own() -> None:
@@ -271,7 +272,7 @@ def test_parts_are_values_with_the_defaults_of_the_papers_and_equations_of_their
     assert {part.outer for part in (Ring(), Ball(), Cave())} == {10}
     assert (Ring().inner, Ring().inner_of, Ball().nearest) == (1, "keys", None)
     assert (Cave().clusters, Cave().runs) == (300, 10)
-    for make in (Every, Uniform, Ring, Ball, Cave):
+    for make in (Every, OtherLabel, Uniform, Ring, Ball, Cave):
         assert {make(): 1}[make()] == 1  # a method is looked up by its parts
         with pytest.raises(FrozenInstanceError):
             make().k = 8

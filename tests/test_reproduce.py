@@ -391,10 +391,8 @@ def test_processes_compute_what_one_computes_and_two_tables_share_their_runs(tmp
         assert (r.metrics, r.correct) == (two[key].metrics, two[key].correct)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sign", [
-    signal.SIGINT, *(pytest.param(sign, marks=pytest.mark.nightly) for sign in (signal.SIGTERM, signal.SIGKILL)),
-])  # fmt: skip
+@pytest.mark.nightly
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_table_that_is_asked_to_stop_leaves_checkpoints_and_no_process(sign, tmp_path) -> None:
     longer = ("--set", "epochs=5", "--set", "train_images=1000")
     process = start(tmp_path / "out", "--rows", "moco,mocoring", "--jobs", "2", "--no-references", *longer)
@@ -417,7 +415,7 @@ def test_a_table_that_is_asked_to_stop_leaves_checkpoints_and_no_process(sign, t
     assert kept & {"checkpoint.safetensors", "run.json"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_script_without_a_guard_is_told_of_it(tmp_path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text("""
