@@ -56,6 +56,7 @@ def information(rho: float = RHO) -> float:
     return -0.5 * math.log1p(-(_correlation(rho) ** 2))
 
 
+@functools.cache
 def population(percent: float, *, scale: float = 1.0, rho: float = RHO) -> Population:
     """VINCE(``percent`` %) at the optimal critic times ``scale`` ≥ 0, exactly.
 
@@ -97,6 +98,7 @@ def _maximum(value: Callable[[float], float]) -> tuple[float, float]:
     return 0.0, 0.0
 
 
+@functools.cache
 def largest(percent: float, *, rho: float = RHO) -> Largest:
     """The supremum of VINCE(``percent`` %) over all critics, exactly, and InfoNCE at the critic that attains it.
 
@@ -115,7 +117,7 @@ def largest(percent: float, *, rho: float = RHO) -> Largest:
     x = x[gains]
     weight = weight[gains]
     log_top = log_top[gains]
-    half = _touching_half_width(x, rho, part)
+    half = _touching_half_width(x, rho, part, _half_widths(part, rho)[gains])
     left = part - _inside(x / rho, half)  # p − u₀
     reached = _reached(x, rho, half)  # D(u₀)
     rest = 1 - reached
@@ -137,11 +139,14 @@ def _reached(x: Array, rho: float, half: Array) -> Array:
     return _inside((x / rho - rho * x) / spread, half / spread)
 
 
-def _touching_half_width(x: Array, rho: float, part: float) -> Array:
-    """Half the width of the interval around x/ρ whose rank is u₀, by bisection of ``d(u₀) (p − u₀) = 1 − D(u₀)``."""
+def _touching_half_width(x: Array, rho: float, part: float, widest: Array) -> Array:
+    """Half the width of the interval around x/ρ whose rank is u₀, by bisection of ``d(u₀) (p − u₀) = 1 − D(u₀)``.
+
+    ``widest``: half the width of the interval whose rank is p.
+    """
     centre = x / rho
     low = np.zeros_like(x)
-    high = _half_width(centre, part)
+    high = widest
     for _ in range(80):
         middle = 0.5 * (low + high)
         left = part - _inside(centre, middle)
