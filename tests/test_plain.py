@@ -6,6 +6,7 @@ import plain
 import pytest
 
 
+@pytest.mark.nightly
 def test_a_run_and_a_plain_script_reach_about_the_same_loss(tmp_path):
     out = tmp_path / "plain.json"
     plain.main(["--dataset", "shapes", "--images", "512", "--epochs", "3", "--seeds", "1", "--out", str(out)])

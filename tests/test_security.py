@@ -259,7 +259,7 @@ def test_dollars_of_a_report_are_no_formula_for_mathjax() -> None:
         assert "tex2jax_ignore mathjax_ignore" in page
 
 
-@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("name", TOGETHER)
 def test_a_name_in_a_terminal_adds_no_line_and_no_colour(name: str, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     there = tmp_path / "data" / name.replace("/", "")
