@@ -196,6 +196,13 @@ def test_draws_with_replacement_are_uniform_over_the_region(name: str) -> None:
     assert chisquare([counts[i] for i in sorted(region)]).pvalue > 1e-3
 
 
+def test_uniform_draws_reach_the_closest_key_beside_banned_ones() -> None:
+    asked = Candidates(torch.arange(50.0)[None], torch.tensor([7]), None, torch.tensor([[3, 8]]))
+    counts = Counter(Uniform(40_000).select(asked, draws(11), 0, 1).indices[0].tolist())
+    assert set(counts) == set(range(50)) - {3, 7, 8}
+    assert chisquare(list(counts.values())).pvalue > 1e-3
+
+
 def test_rows_are_drawn_independently() -> None:
     asked = Candidates(torch.zeros(2, 50))
     first, second = Uniform(20_000).select(asked, draws(5), 0, 1).indices
