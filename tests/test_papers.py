@@ -357,3 +357,13 @@ def test_precision_is_one_of_a_run_and_part_of_its_setup() -> None:
     with pytest.raises(ArgumentError, match="precision='16': expected None, 32-true, bf16-mixed or auto"):
         plan.with_precision("16")
     assert [papers.is_paper(name) for name in ("paper", "paper-bf16", "laptop", "regime")] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("table", ["8", "9"])
+def test_no_profile_changes_the_weight_that_is_a_row_of_a_sweep(table: str) -> None:
+    plan = papers.plan("fmicl", table)
+    for profile, (name, column), row in product(plan.profiles, plan.columns.items(), plan.rows):
+        overrides = plan.settings(column.data or name, row, profile, column).overrides
+        objective = methods.get(row).objective
+        if hasattr(objective, "weight"):
+            assert overrides.get("objective.weight", objective.weight) == objective.weight, (profile, row)
