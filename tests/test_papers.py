@@ -13,6 +13,7 @@ from contrastlab.domains.scenes.views import Channels
 from contrastlab.pictures.augmentations import AUGMENTATIONS, augmentation
 from contrastlab.settings import Settings
 from contrastlab.support.errors import ArgumentError, NotApplicableError
+from contrastlab.tables.plan import OWN, OwnSettings
 from contrastlab.views import Split
 
 PLANS = papers.plans()
@@ -359,11 +360,15 @@ def test_precision_is_one_of_a_run_and_part_of_its_setup() -> None:
     assert [papers.is_paper(name) for name in ("paper", "paper-bf16", "laptop", "regime")] == [True, True, False, False]
 
 
-@pytest.mark.parametrize("table", ["8", "9"])
-def test_no_profile_changes_the_weight_that_is_a_row_of_a_sweep(table: str) -> None:
-    plan = papers.plan("fmicl", table)
+SWEEPS = [plan for plan in ALL if plan.sweep]
+assert {("cmc", "figure6"), ("fmicl", "8")} <= {(plan.paper, plan.table) for plan in SWEEPS}
+
+
+@pytest.mark.parametrize("plan", SWEEPS, ids=lambda plan: f"{plan.paper} {plan.table}")
+def test_no_profile_changes_what_the_rows_of_a_sweep_vary(plan) -> None:
+    choice, _, field = plan.sweep.partition(".")
+    assert len({getattr(getattr(methods.get(row), choice), field) for row in plan.rows}) > 2
     for profile, (name, column), row in product(plan.profiles, plan.columns.items(), plan.rows):
-        overrides = plan.settings(column.data or name, row, profile, column).overrides
-        objective = methods.get(row).objective
-        if hasattr(objective, "weight"):
-            assert overrides.get("objective.weight", objective.weight) == objective.weight, (profile, row)
+        assert plan.sweep not in plan.settings(column.data or name, row, profile, column).overrides, (profile, row)
+    own = plan.with_settings(OwnSettings(profile="smoke", changes={"overrides": {plan.sweep: 3}}))
+    assert own.settings("shapes", next(iter(plan.rows)), OWN).overrides[plan.sweep] == 3

@@ -86,6 +86,7 @@ class TablePlan(Table):
     claims: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     # method to the sign of its pair's difference in the paper's words; 0: equally good
     signs: dict[str, Literal["+", "-", "0"]] = Field(default_factory=dict)
+    sweep: str = Field("", description="path of the field of the recipes that the rows vary; no profile changes it")
     protocol: Scope = Field(description="the paper's: settings, and modality, dataset and method inside")
     profile: dict[str, Scope] = Field(default_factory=dict)
     precision: Precision | None = Field(None, description="of the encoders, in place of that of the settings")
@@ -306,6 +307,8 @@ class TablePlan(Table):
             self.profile.get(profile_of_table, NOTHING),
         ):
             layers += scope.layers(recipes.facts(method), dataset, recipes.modality(dataset))
+        if self.sweep and method in self.rows:
+            layers = [_without_override(layer, self.sweep) for layer in layers]
         if column is not None:
             layers.append(column.settings)
         if self.precision is not None:
@@ -508,6 +511,12 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         else:
             merged[key] = value
     return merged
+
+
+def _without_override(layer: dict[str, Any], path: str) -> dict[str, Any]:
+    """A layer of settings without what it says of one field of the recipes."""
+    overrides = {name: value for name, value in layer.get("overrides", {}).items() if name != path}
+    return {**layer, "overrides": overrides}
 
 
 def _combined(layers: Iterable[Mapping[str, Any]]) -> Settings:
