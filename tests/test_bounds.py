@@ -1,6 +1,7 @@
 """Bounds on samples against their exact expectations and their twins."""
 
 import math
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from contrastlab.information.toys import JointGaussian
 from contrastlab.negatives import Ball, Every, OtherLabel, Ring, Uniform
 from contrastlab.scores import divergences
 from contrastlab.scores.candidates import Candidates
+from contrastlab.scores.schedules import Linear
 from contrastlab.support.errors import ArgumentError, NonFiniteLossError
 
 JOINT = exact.Joint.of([[0.30, 0.05, 0.02], [0.05, 0.20, 0.03], [0.02, 0.08, 0.25]])
@@ -230,6 +232,18 @@ def test_held_out_rows_are_scored_in_evaluation_mode_and_leave_no_trace() -> Non
     assert int(critic.norm.num_batches_tracked) == 0
     assert (critic.training, critic.norm.training, critic.still.training) == (True, True, False)
     assert mine.log_mean is None
+
+
+def test_a_region_that_moves_is_where_it_ends_and_its_bound_is_a_value() -> None:
+    logits = torch.randn(3, 60, generator=torch.Generator().manual_seed(0))
+    moving, still = (Ring(inner, outer, k=None) for inner, outer in ((Linear(5, 0), Linear(50, 10)), (0, 10)))
+    values = [
+        bounds.vince(logits[:, 0], Candidates(logits), region, torch.Generator().manual_seed(1))
+        for region in (moving, still)
+    ]
+    assert values[0].value == values[1].value
+    with pytest.raises(FrozenInstanceError):
+        values[0].value = torch.zeros(())
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0]])

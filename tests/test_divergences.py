@@ -8,6 +8,7 @@ from scipy.special import lambertw
 from torch import Tensor
 
 from contrastlab.scores import divergences
+from contrastlab.support.errors import ArgumentError
 
 DTYPES = [torch.float32, torch.float64]
 EVERY = [*map(divergences.get, divergences.names()), divergences.tsallis(1.5), divergences.tsallis(2)]
@@ -156,3 +157,10 @@ def test_the_printed_vincze_le_cam_differs_in_its_composition_only():
     assert torch.equal(printed.derivative(v), right.derivative(v))
     assert torch.equal(printed.conjugate(v), right.conjugate(v))
     assert float((printed.composition(v) - right.composition(v)).abs().max()) == pytest.approx(1)
+
+
+def test_tsallis_has_an_order_above_one_and_prints_it() -> None:
+    for order in (1, 0.5, 0, -2.0, math.nan, "3"):
+        with pytest.raises(ArgumentError, match="expected a number greater than 1"):
+            divergences.tsallis(order)
+    assert divergences.tsallis(4.0).latex == r"\frac{u^{4}-1}{3}"

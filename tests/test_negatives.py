@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastlab import methods
-from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Negatives, OtherLabel, Ring, Uniform, edges
+from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Negatives, NoKeys, OtherLabel, Ring, Uniform, edges
 from contrastlab.objectives import ABSENT, InfoNCE, Scores, info_nce
 from contrastlab.scores.candidates import Candidates, Chosen
 from contrastlab.scores.ranks import ring_indices
@@ -271,6 +271,7 @@ def test_possible_extremes_are_accepted() -> None:
     for one in (Ring(k=1), Ball(nearest=1, k=1), Cave(k=1, clusters=2, runs=1), Uniform(1)):
         assert one.k == 1
     assert Uniform(2**24).k == 2**24  # the most that are drawn
+    assert NoKeys().select(Candidates(torch.zeros(2, 4)), draws(), 0, 1).indices.shape == (2, 0)
 
 
 def test_parts_are_values_with_the_defaults_of_the_papers_and_equations_of_their_own() -> None:
@@ -279,7 +280,7 @@ def test_parts_are_values_with_the_defaults_of_the_papers_and_equations_of_their
     assert {part.outer for part in (Ring(), Ball(), Cave())} == {10}
     assert (Ring().inner, Ring().inner_of, Ball().nearest) == (1, "keys", None)
     assert (Cave().clusters, Cave().runs) == (300, 10)
-    for make in (Every, OtherLabel, Uniform, Ring, Ball, Cave):
+    for make in (Every, NoKeys, OtherLabel, Uniform, Ring, Ball, Cave):
         assert {make(): 1}[make()] == 1  # a method is looked up by its parts
         with pytest.raises(FrozenInstanceError):
             make().k = 8

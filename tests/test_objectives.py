@@ -488,3 +488,19 @@ def test_two_views_give_the_loss_of_simclr_and_of_any_objective() -> None:
     for objective in (AlignUniform(), FMICL(), Spectral()):
         twin = twin_of_pairs(objective, Scores(own, others, highest=2.0))
         assert from_views(z1, z2, objective, temperature=0.5).item() == pytest.approx(twin, rel=1e-5)
+
+
+def test_embeddings_of_scores_have_a_row_a_query_and_a_number_at_least() -> None:
+    for shape in ((4, 2, 0), (3, 2, 8), (4, 1, 8), (4, 2)):
+        with pytest.raises(ArgumentError, match=r"^embeddings=.*: expected a tensor of shape \[4, 2, d\]"):
+            Scores(torch.zeros(4), torch.zeros(4, 3), embeddings=torch.zeros(shape))
+    assert Scores(torch.zeros(4), torch.zeros(4, 3), embeddings=torch.zeros(4, 2, 1)).size == 3
+
+
+def test_f_micl_refuses_a_temperature_only_where_float32_cannot_hold_the_loss() -> None:
+    FMICL("neyman").check(0.025)
+    with pytest.raises(ArgumentError, match="temperature=0.0232: expected a higher one"):
+        FMICL("neyman").check(0.0232)  # the loss is finite there, and its slope in an embedding is not
+    FMICL("kl", weight=1e38, mu=2.0).check(1.0)  # 2e38 for equal embeddings
+    with pytest.raises(ArgumentError, match="temperature=1.0"):
+        FMICL("kl", weight=1e38, mu=4.0).check(1.0)
