@@ -78,11 +78,14 @@ def _published_datasets(plan: TablePlan) -> set[str]:
 
 
 def best_first(stored: Iterable[Evidence]) -> list[Evidence]:
-    """What says most first, by profile, the paper's data, rows and seeds; smoke runs are no evidence and left out."""
+    """What says most first, by profile, the paper's data, rows and seeds; one row, which compares nothing, comes last.
+
+    Smoke runs are no evidence and left out.
+    """
     evidence = [each for each in stored if each.profile in PROFILES]
 
-    def weight(each: Evidence) -> tuple[int, bool, int, int]:
-        return PROFILES.index(each.profile), each.in_paper, each.rows, each.seeds
+    def weight(each: Evidence) -> tuple[bool, int, bool, int, int]:
+        return each.rows > 1, PROFILES.index(each.profile), each.in_paper, each.rows, each.seeds
 
     return sorted(evidence, key=weight, reverse=True)
 
