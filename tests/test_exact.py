@@ -96,5 +96,7 @@ def test_values_at_an_edge_that_is_attained_are_accepted():
     assert exact.barber_agakov(joint, true) == pytest.approx(joint.mutual_information, abs=1e-14)
     with pytest.raises(ArgumentError, match="decoder="):
         exact.barber_agakov(joint, true[::-1])  # and not where one is possible
+    with pytest.raises(ArgumentError, match="decoder="):
+        exact.barber_agakov(joint, np.array([[1.5, 0.5], [-0.5, 0.5]]))  # sums to 1, and is no probability
     value = exact.f_information(JOINT, F + 1.0, divergences.VINCZE_LE_CAM)
     assert value == pytest.approx(1 - float(divergences.VINCZE_LE_CAM.conjugate(torch.ones(1, dtype=torch.float64))))
