@@ -37,6 +37,8 @@ def test_names_lead_to_divergences_and_only_tsallis_has_an_order():
     assert divergences.get("tsallis", alpha=2).name == "tsallis(2)"
     assert divergences.get("tsallis", alpha=3).name == "tsallis"
     assert divergences.get("kl", alpha=None) is divergences.KL
+    with pytest.raises(TypeError, match="positional"):
+        divergences.get("tsallis", 2)
 
 
 def test_which_divergences_spread_and_their_domains_in_words():
@@ -118,6 +120,14 @@ def test_gradients_are_those_of_finite_differences(divergence):
         torch.testing.assert_close(slope(function, points), difference, rtol=1e-6, atol=1e-7)
         _, forward = torch.func.jvp(function, (points,), (torch.ones_like(points),))
         torch.testing.assert_close(forward, difference, rtol=1e-6, atol=1e-7)
+
+
+def test_the_second_derivative_of_the_jeffrey_conjugate_is_that_of_finite_differences():
+    t = vector(-2.0, -0.1, 0.5, 1.0, 3.0)
+    gradient = torch.func.grad(lambda points: divergences.JEFFREY.conjugate(points).sum())
+    _, second = torch.func.jvp(gradient, (t,), (torch.ones_like(t),))
+    step = 1e-5
+    torch.testing.assert_close(second, (gradient(t + step) - gradient(t - step)) / (2 * step), rtol=1e-6, atol=1e-7)
 
 
 @every
