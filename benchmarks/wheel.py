@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LARGEST = 6_000_000
-"""Bytes that a wheel may have: some 700 kB of code and pages, the rest are stored results, which grow."""
+"""Bytes that a wheel may have; two thirds are stored results, which grow."""
 SHIPPED = "contrastlab/_shipped/"
 
 

@@ -253,16 +253,11 @@ def _inside(centre: Array, half: Array) -> Array:
     return np.asarray(ndtr(half - centre) - ndtr(-half - centre))
 
 
-def _half_width(centre: Array, part: float) -> Array:
-    """Half the width of the interval around ``centre`` that holds ``part`` of a standard normal; infinite for all."""
-    return np.asarray(np.sqrt(ncx2.ppf(part, 1, centre**2)))
-
-
 @functools.cache
 def _half_widths(part: float, rho: float) -> Array:
-    """Of the interval around x/ρ for each x of the grid."""
+    """Half the width, by x of the grid, of the interval around x/ρ that holds ``part`` of p(y); infinite for all."""
     x, _ = _x_grid()
-    return _half_width(x / rho, part)
+    return np.asarray(np.sqrt(ncx2.ppf(part, 1, (x / rho) ** 2)))
 
 
 def _optimal(x: Array, rho: float, distance: Array) -> Array:
