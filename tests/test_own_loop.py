@@ -81,6 +81,14 @@ def test_from_queue_draws_from_its_generator_and_shrinks_a_region_with_the_run()
         assert loss.item() == pytest.approx(queue_twin(queries, positives, queue, ranks, 0.3), rel=1e-12)
 
 
+def test_from_queue_draws_anew_in_each_of_many_steps() -> None:
+    queries, positives, queue = queue_case()
+    torch.manual_seed(0)
+    steps = 300
+    losses = {objectives.from_queue(queries, positives, queue, negatives.Uniform(k=4)).item() for _ in range(steps)}
+    assert len(losses) == steps
+
+
 def test_from_queue_has_the_gradient_of_its_queries_and_positives_and_none_of_the_queue() -> None:
     queries, positives, queue = (each.requires_grad_() for each in queue_case())
     objectives.from_queue(queries, positives, queue, negatives.Ring(10, 50, k=None), temperature=0.3).backward()
