@@ -250,6 +250,25 @@ def test_what_was_found_whole_is_checked_again_when_it_has_changed(tmp_path, mon
         settle(path)
 
 
+def test_headings_are_those_of_the_results_and_read_only_what_has_changed(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = tmp_path / "results"
+    paths = [results.save(make(seed=seed), root) for seed in (0, 1)]
+    for path in paths:
+        settle(path)
+    expected = [each.heading for each in results.find(root)]
+    assert [heading.seed for heading in expected] == [0, 1]
+    as_another_process(monkeypatch)
+    opened, read = [], results._json
+    monkeypatch.setattr(results, "_json", lambda path: opened.append(path) or read(path))
+    assert results.headings([root, root]) == expected
+    assert opened == []
+    paths[0].write_text(paths[0].read_text().replace("31.25", "91.25"))
+    with pytest.raises(CorruptFileError, match="altered after it was written"):
+        results.headings(root)
+    assert opened == paths[:1]
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"code": 1}', '{"values": {"a": 1}, "checksum": "x"}', "\udcff"])
 def test_a_damaged_index_or_one_that_cannot_be_written_changes_nothing(content, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from datetime import datetime
 from importlib.metadata import entry_points
@@ -151,7 +151,7 @@ def _list(args: argparse.Namespace) -> None:
     from contrastlab import papers
     from contrastlab.tables import report, results
 
-    stored = results.find(terminal.folders("results", args.results))
+    stored = results.headings(terminal.folders("results", args.results))
     records, rows = [], []
     for entry in papers.catalogue():
         title = ""
@@ -363,8 +363,9 @@ def _show(args: argparse.Namespace) -> None:
         args.profile = OWN
     if args.profile is not None:
         papers.choose_profile(args.profile, plan.profiles)
-    stored = results.find(terminal.folders("results", args.results), dataset=args.dataset, profile=args.profile)
-    dataset, profile = _best(args, report.evidence(plan, stored))
+    folders = terminal.folders("results", args.results)
+    dataset, profile = _best(args, plan, results.headings(folders))
+    stored = results.find(folders, dataset=dataset, profile=profile)
     columns = plan.select(dataset, args.columns)
     reports = [report.table(plan, stored, dataset, profile, column=name) for name in columns]
     _print_reports(args, report.Reports(tuple(reports)))
@@ -391,10 +392,15 @@ def _print_reports(args: argparse.Namespace, reports: Any) -> None:
             print(training)
 
 
-def _best(args: argparse.Namespace, evidence: Sequence[Any]) -> tuple[str, str]:
+def _best(args: argparse.Namespace, plan: Any, headings: Iterable[Any]) -> tuple[str, str]:
     """Data set and profile that are shown: what was asked for, else those of the best evidence."""
     from contrastlab.tables import report
 
+    asked = []
+    for heading in headings:
+        if args.dataset in (None, heading.dataset) and args.profile in (None, heading.profile):
+            asked.append(heading)
+    evidence = report.evidence(plan, asked)
     ranked = [*report.best_first(evidence), *evidence]
     if not ranked:
         return args.dataset or "shapes", args.profile or "laptop"

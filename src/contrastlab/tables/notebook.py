@@ -158,7 +158,7 @@ class Notebook(Study):
     def kept(self, number: int | str | None = None) -> report.BestEvidence:
         """The best evidence that the project keeps for a table; smoke runs are none."""
         plan = self.plan(number)
-        ranked = report.best_first(report.evidence(plan, results.find(self.read_also)))
+        ranked = report.best_first(report.evidence(plan, results.headings(self.read_also)))
         if not ranked:
             return report.BestEvidence(plan.name, None)
         best, *others = ranked

@@ -1,9 +1,9 @@
 """Stored results: ``<root>/cells/<data set>/<profile>/<method>-seed<k>-<task>-<hash>.json``.
 
 The hash is over what decides the number: recipe, settings of training, task and data. A file is read back only if its
-content still has that hash, the name made from it, and its checksum (older files have none). :func:`find` reads and
-checks a file again only when its size or times have changed. In a wheel all results are in one file:
-``shipped.ARCHIVE``.
+content still has that hash, the name made from it, and its checksum (older files have none). :func:`find` checks a file
+again only when its size or times have changed, and :func:`headings` does not even read it before. In a wheel all
+results are in one file: ``shipped.ARCHIVE``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import contrastlab.support.lab  # noqa: F401
 
@@ -40,11 +40,13 @@ __all__ = [
     "FOREIGN",
     "UNTRAINED",
     "Clock",
+    "Heading",
     "Provenance",
     "Result",
     "bits",
     "digest",
     "find",
+    "headings",
     "location",
     "look_up",
     "pack",
@@ -61,7 +63,23 @@ FOREIGN = "foreign/"
 UNTRAINED = "untrained"
 """What stands for the hash of a foreign network's weights, or before it, where it is a floor."""
 
+_Read = TypeVar("_Read", "Result", "Heading")
+
 _FROM_A_FILE = "from a file"  # context of a validation: JSON has no tuples
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Which result it is, without its numbers; the fields are those of :class:`Result`."""
+
+    table: str
+    dataset: str
+    on: str
+    profile: str
+    method: str
+    seed: int
+    task: str
+    setup_hash: str
 
 
 class Result(FrozenModel):
@@ -106,6 +124,20 @@ class Result(FrozenModel):
     def setup_hash(self) -> str:
         """Hash of recipe, settings and task: equal for results that a table may show in one row, whatever the data."""
         return setup_hash(self.recipe, self.settings, self.task, self.task_config)
+
+    @property
+    def heading(self) -> Heading:
+        """Which result it is."""
+        return Heading(
+            table=self.table,
+            dataset=self.dataset,
+            on=self.on,
+            profile=self.profile,
+            method=self.method,
+            seed=self.seed,
+            task=self.task,
+            setup_hash=self.setup_hash,
+        )
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -345,20 +377,17 @@ def find(
     filters = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
     dataset_folder = _slug(dataset) if dataset else "*"
     profile_folder = _slug(profile) if profile else "*"
-    pattern = f"{dataset_folder}/{profile_folder}/*-seed*-*.json"
     results: dict[tuple[str | int, ...], Result] = {}
-    damaged: list[CorruptFileError] = []
-    for folder in _folders(root):
-        for result in _checked(folder, pattern, damaged):
-            if _passes(result, filters):
-                key = (result.config_hash, result.dataset, result.on, result.profile, result.method, result.seed)
-                results.setdefault(key, result)
-    if len(damaged) > 1:
-        messages = " ".join(str(error) for error in damaged)
-        raise CorruptFileError(f"{len(damaged)} damaged results: {messages}")
-    if damaged:
-        raise damaged[0]
+    for result in _every(root, f"{dataset_folder}/{profile_folder}", _indexed):
+        if _passes(result, filters):
+            key = (result.config_hash, result.dataset, result.on, result.profile, result.method, result.seed)
+            results.setdefault(key, result)
     return list(results.values())
+
+
+def headings(root: Path | str | Iterable[Path | str]) -> list[Heading]:
+    """Which results are stored, for lists: of folders and with errors as in :func:`find`, in a tenth of its time."""
+    return list(dict.fromkeys(_every(root, "*/*", _indexed_heading)))
 
 
 def _folders(root: Path | str | Iterable[Path | str]) -> list[Path]:
@@ -376,23 +405,34 @@ def _passes(result: Result, filters: Mapping[str, str | int | None]) -> bool:
     return all(value is None or getattr(result, name) == value for name, value in filters.items())
 
 
-def _checked(folder: Path, pattern: str, damaged: list[CorruptFileError]) -> Iterator[Result]:
-    """The results of a folder; what should be one and is not goes to ``damaged``."""
-    if folder.exists() and not folder.is_dir():
-        raise reject("root", str(folder), "a folder")
-    index = Cache(f"results in {folder.resolve()}")
-    for entry in _stored(folder, pattern):
-        try:
-            result = _indexed(index, os.path.relpath(entry.path, folder), entry)
-            _check_place(folder, entry.path, result)
-        except CorruptFileError as error:
-            damaged.append(error)
-            continue
-        yield result
-    index.save()
+def _every(
+    root: Path | str | Iterable[Path | str], pattern: str, read_entry: Callable[[Cache, str, _Entry], _Read]
+) -> list[_Read]:
+    """What ``read_entry`` gives of each stored result below folders that fit a pattern, by index, name and entry."""
+    items: list[_Read] = []
+    damaged: list[CorruptFileError] = []
+    for folder in _folders(root):
+        if folder.exists() and not folder.is_dir():
+            raise reject("root", str(folder), "a folder")
+        index = Cache(f"results in {folder.resolve()}")
+        for entry in _stored(folder, f"{pattern}/*-seed*-*.json"):
+            try:
+                item = read_entry(index, os.path.relpath(entry.path, folder), entry)
+                _check_place(folder, entry.path, item)
+            except CorruptFileError as error:
+                damaged.append(error)
+            else:
+                items.append(item)
+        index.save()
+    if len(damaged) > 1:
+        messages = " ".join(str(error) for error in damaged)
+        raise CorruptFileError(f"{len(damaged)} damaged results: {messages}")
+    if damaged:
+        raise damaged[0]
+    return items
 
 
-def _check_place(folder: Path, path: Path, result: Result) -> None:
+def _check_place(folder: Path, path: Path, result: Result | Heading) -> None:
     """Refuse a result that lies in the folder of another data set or profile."""
     its_folder = folder / "cells" / _slug(result.dataset) / _slug(result.profile)
     if path.parent != its_folder:
@@ -406,17 +446,32 @@ _READ: dict[Path, tuple[str, Result]] = {}
 def _indexed(index: Cache, name: str, entry: _Entry) -> Result:
     """A result: read once by a process, and verified once by a machine, while the file that it is in does not change.
 
-    ``index`` keeps for later processes, by ``name``, the stamp of a verified file and the setup hash of its result.
+    ``index`` keeps for later processes, by ``name``, the stamp of a verified file and the heading of its result.
     """
     stamp = _stamp(entry.file)
     place = entry.path.absolute()
     stamp_when_read, result_when_read = _READ.get(place, ("", None))
     if stamp and stamp_when_read == stamp and result_when_read is not None:
         return result_when_read
-    stamp_when_verified, _, setup_hash_when_verified = (index.get(name) or "").rpartition(" ")
-    unchanged = stamp and stamp_when_verified == stamp
-    result = _verified_before(entry, setup_hash_when_verified) if unchanged else _verified(entry)
+    heading = _heading_of_verified(index, name, stamp)
+    result = _verified(entry) if heading is None else _verified_before(entry, heading.setup_hash)
     if stamp:
-        index.put(name, f"{stamp} {result.setup_hash}")
+        index.put(name, {"stamp": stamp, "heading": asdict(result.heading)})
         _READ[place] = stamp, result
     return result
+
+
+def _indexed_heading(index: Cache, name: str, entry: _Entry) -> Heading:
+    """The heading of a result, whose file is read only if it was not verified or has changed since."""
+    heading = _heading_of_verified(index, name, _stamp(entry.file))
+    if heading is not None:
+        return heading
+    return _indexed(index, name, entry).heading
+
+
+def _heading_of_verified(index: Cache, name: str, stamp: str) -> Heading | None:
+    """What the index keeps of a file, if that was verified with this stamp."""
+    verified = index.get(name)
+    if not stamp or verified is None or verified["stamp"] != stamp:
+        return None
+    return Heading(**verified["heading"])

@@ -12,7 +12,7 @@ from contrastlab.tables.numbers import plural
 from contrastlab.tables.plan import TablePlan
 from contrastlab.tables.plan import plan as read_plan
 from contrastlab.tables.published import Table, plans
-from contrastlab.tables.results import Result
+from contrastlab.tables.results import Heading, Result
 from contrastlab.tables.show import Report, Reports
 
 PROFILES = ("first", "pilot", "regime", "features", "laptop", "tuned", "fair", "paper-bf16", "paper")
@@ -34,23 +34,24 @@ class Evidence:
         return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} {plural('seed', self.seeds)}"
 
 
-def evidence(table: Table, stored: Iterable[Result]) -> tuple[Evidence, ...]:
+def evidence(table: Table, stored: Iterable[Result | Heading]) -> tuple[Evidence, ...]:
     """What is stored of a table among results of any tables, also those that were first computed for another one."""
     if (table.paper, table.table) not in plans():
         return ()
     plan = read_plan(table.paper, table.table)
 
     @cache
-    def setups(dataset: str, method: str, profile: str) -> set[str]:
-        return _setups(plan, dataset, method, profile)
+    def setups(dataset: str, on: str, task: str, method: str, profile: str) -> set[str]:
+        return _setups(plan, dataset, on, task, method, profile)
 
     groups: dict[tuple[str, str], dict[str, set[int]]] = {}  # by data set and profile: the seeds of each row
-    for result in stored:
-        if result.method not in plan.rows or result.profile not in plan.profiles:
+    for each in stored:
+        if each.method not in plan.rows or each.profile not in plan.profiles:
             continue
-        if result.table == plan.name or result.setup_hash in setups(result.dataset, result.method, result.profile):
-            rows = groups.setdefault((result.dataset, result.profile), {})
-            rows.setdefault(result.method, set()).add(result.seed)
+        is_own = each.table == plan.name
+        if is_own or each.setup_hash in setups(each.dataset, each.on, each.task, each.method, each.profile):
+            rows = groups.setdefault((each.dataset, each.profile), {})
+            rows.setdefault(each.method, set()).add(each.seed)
     datasets = _published_datasets(plan)
     records = []
     for (dataset, profile), rows in sorted(groups.items()):
@@ -59,11 +60,12 @@ def evidence(table: Table, stored: Iterable[Result]) -> tuple[Evidence, ...]:
     return tuple(records)
 
 
-def _setups(plan: TablePlan, dataset: str, method: str, profile: str) -> set[str]:
-    """The hashes that a row's results have today, one for each kind of column."""
+def _setups(plan: TablePlan, dataset: str, on: str, task: str, method: str, profile: str) -> set[str]:
+    """The hashes that a row's results of a task have today, one for each kind of column that shows the task."""
     try:
-        columns = plan.select(dataset)
-        return {plan.setup_hash(column, method, profile) for column in columns.values()}
+        columns = plan.select(dataset).values()
+        shown = [column for column in columns if (column.on, column.task) == (on, task)]
+        return {plan.setup_hash(column, method, profile) for column in shown}
     except NotApplicableError:  # data of a modality that the table does not speak of
         return set()
 
