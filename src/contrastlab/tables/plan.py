@@ -127,7 +127,19 @@ class TablePlan(Table):
             check_known("method", name, (*self.rows, *REFERENCES))
         for name in self.signs:
             check_known("method of signs, which has a pair", name, self.pairs)
+        self._check_sweep()
         return self
+
+    def _check_sweep(self) -> None:
+        """Refuse a path that names no field in which the rows differ."""
+        if not self.sweep:
+            return
+        part, _, field = self.sweep.partition(".")
+        values = set()
+        for row in self.rows:
+            description = recipes.facts(row).describe({})
+            values.add(str((description.get(part) or {}).get(field)))
+        errors.check(len(values) > 1, "sweep", self.sweep, "the path of a field in which the recipes of the rows differ")
 
     def _check_published_names(self) -> None:
         """Refuse a row or a column that is not among the transcribed ones."""
