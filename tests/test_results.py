@@ -323,6 +323,27 @@ def test_results_of_a_wheel_are_read_from_one_file(tmp_path: Path) -> None:
         results.find(tmp_path / "packed")
 
 
+def test_headings_of_a_wheel_are_known_without_unpacking_its_results(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for seed in range(3):
+        results.save(make(seed=seed), tmp_path / "apart")
+    root = tmp_path / "packed"
+    root.mkdir()
+    archive = root / shipped.ARCHIVE
+    archive.write_bytes(shipped.pack(tmp_path / "apart"))
+    settle(archive)
+    expected = results.headings(root)
+    assert [heading.seed for heading in expected] == [0, 1, 2]
+    as_another_process(monkeypatch)
+    shipped._records.cache_clear()
+    assert results.headings(root) == expected
+    assert shipped._records.cache_info().misses == 0
+    results.save(make(seed=3), tmp_path / "apart")
+    archive.write_bytes(shipped.pack(tmp_path / "apart"))
+    settle(archive)
+    assert [heading.seed for heading in results.headings(root)] == [0, 1, 2, 3]
+
+
 def test_an_altered_file_is_noticed_a_newer_named_and_an_older_has_no_checksum(tmp_path: Path) -> None:
     path = results.save(make(), tmp_path)
     raw = json.loads(path.read_text())

@@ -139,7 +139,9 @@ class TablePlan(Table):
         for row in self.rows:
             description = recipes.facts(row).describe({})
             values.add(str((description.get(part) or {}).get(field)))
-        errors.check(len(values) > 1, "sweep", self.sweep, "the path of a field in which the recipes of the rows differ")
+        errors.check(
+            len(values) > 1, "sweep", self.sweep, "the path of a field in which the recipes of the rows differ"
+        )
 
     def _check_published_names(self) -> None:
         """Refuse a row or a column that is not among the transcribed ones."""

@@ -339,16 +339,32 @@ class _Entry:
     load: Callable[[], Any]  # reads its JSON
 
 
-def _stored(root: Path, pattern: str) -> Iterator[_Entry]:
+def _stored(root: Path, pattern: str, names_in: Callable[[Path], Iterable[str]] = shipped.records) -> Iterator[_Entry]:
     """The results under a root whose paths fit a pattern, in the order of their paths, those of an archive last."""
     for path in files.listed(root, f"cells/{pattern}"):
         yield _Entry(path, path, partial(_json, path))
     archive = root / shipped.ARCHIVE
     if not archive.is_file():
         return
-    for name, record in shipped.records(archive).items():
+    for name in names_in(archive):
         if fnmatchcase(name, f"cells/{pattern}"):
-            yield _Entry(root / name, archive, partial(dict, record))
+            yield _Entry(root / name, archive, partial(_packed, archive, name))
+
+
+def _packed(archive: Path, name: str) -> Any:
+    return dict(shipped.records(archive)[name])
+
+
+def _listed(index: Cache, archive: Path) -> list[str]:
+    """Names of the results in an archive, which is unpacked only if it has changed since the index has them."""
+    stamp = _stamp(archive)
+    listed = index.get(archive.name)
+    if stamp and listed is not None and listed["stamp"] == stamp:
+        return list(listed["names"])
+    names = list(shipped.records(archive))
+    if stamp:
+        index.put(archive.name, {"stamp": stamp, "names": names})
+    return names
 
 
 def _stamp(path: Path) -> str:
@@ -415,7 +431,7 @@ def _every(
         if folder.exists() and not folder.is_dir():
             raise reject("root", str(folder), "a folder")
         index = Cache(f"results in {folder.resolve()}")
-        for entry in _stored(folder, f"{pattern}/*-seed*-*.json"):
+        for entry in _stored(folder, f"{pattern}/*-seed*-*.json", partial(_listed, index)):
             try:
                 item = read_entry(index, os.path.relpath(entry.path, folder), entry)
                 _check_place(folder, entry.path, item)
