@@ -234,6 +234,13 @@ def every(claims_once) -> pd.DataFrame:
     return claims.frame(STORED)
 
 
+def test_readers_are_told_of_every_profile() -> None:
+    names = {profile for name in papers.plans() for profile in papers.plan(*name).profiles}
+    cells = [line.split(" | ") for line in words.profiles().splitlines()[2:]]
+    assert {profile.strip("|` ") for profile, _, _ in cells} == names
+    assert all(says.endswith(". |") for _, _, says in cells)
+
+
 def test_the_stored_runs_have_lines_and_a_picture(every) -> None:
     shown = every[every["gain"].notna()].sort_values("gain", kind="stable", ascending=False)
     assert {("ring", "1"), ("fmicl", "2")} <= set(zip(shown["paper"], shown["table"], strict=True))

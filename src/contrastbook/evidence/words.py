@@ -1,10 +1,15 @@
-"""The claims of :func:`contrastbook.evidence.claims.frame` in words, line by line and as a table of a page."""
+"""The claims of :func:`contrastbook.evidence.claims.frame` in words, line by line and as a table of a page.
+
+:func:`profiles` says what numbers of each profile are worth.
+"""
 
 from __future__ import annotations
 
 import base64
 import math
+import tomllib
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any
 
 import pandas as pd
@@ -134,3 +139,12 @@ def _link(name: str, content: pd.DataFrame) -> str:
     """A link that holds a frame as a CSV file."""
     text = base64.b64encode(content.to_csv(index=False).encode()).decode()
     return f'<a download="{name}" href="data:text/csv;base64,{text}">{name}</a>'
+
+
+def profiles() -> str:
+    """A table in Markdown: each profile, the machine that it needs, and what its numbers say."""
+    text = resources.files("contrastbook.evidence").joinpath("profiles.toml").read_text("utf-8")
+    lines = ["| profile | needs | what its numbers say |", "| --- | --- | --- |"]
+    for name, profile in tomllib.loads(text).items():
+        lines.append(f"| `{name}` | {profile['needs']} | {profile['says']} |")
+    return "\n".join(lines)
