@@ -1,4 +1,4 @@
-"""What README shows and nobody types: its picture, and the decided claims between two marks (``make kept``)."""
+"""What README shows and nobody types: its picture, and between marks decided claims and profiles (``make kept``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from contrastlab.tables import results
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "book/_static/samplers.png"
-MARKED = re.compile(r"(?<=<!-- decided: make kept -->\n).*?(?=<!-- end -->)", re.S)
+
+
+def marked(name: str) -> re.Pattern[str]:
+    """What stands between the marks of a part of README."""
+    return re.compile(rf"(?<=<!-- {name}: make kept -->\n).*?(?=<!-- end -->)", re.S)
 
 
 def decided(folder: Path = ROOT / "results") -> str:
@@ -39,6 +43,14 @@ def decided(folder: Path = ROOT / "results") -> str:
     return "\n".join(rows) + "\n"
 
 
+def profiles() -> str:
+    """A Markdown table of the profiles."""
+    return words.profiles() + "\n"
+
+
+PARTS = {"decided": decided, "profiles": profiles}
+
+
 def draw() -> None:
     """The picture: the first figure of the chapter on rings."""
     import matplotlib as mpl
@@ -54,9 +66,13 @@ def draw() -> None:
 
 
 def main() -> None:
-    """Write both."""
+    """Write all."""
     page = ROOT / "README.md"
-    page.write_text(MARKED.sub(lambda _: decided(), page.read_text("utf-8")), "utf-8")
+    text = page.read_text("utf-8")
+    for name, part in PARTS.items():
+        begin, end = marked(name).search(text).span()
+        text = text[:begin] + part() + text[end:]
+    page.write_text(text, "utf-8")
     draw()
 
 
