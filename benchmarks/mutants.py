@@ -160,11 +160,13 @@ def run_pytest(*arguments: str) -> int:
 
 
 def import_what_tests_import(files: list[str]) -> None:
-    """Other packages stay imported, for the forks; the project's modules and its tests are forgotten."""
+    """Other packages stay imported, for the forks; the project's modules, programs and tests are forgotten."""
     run_pytest("--collect-only", *files)
+    folders = (str(ROOT / "tests"), str(ROOT / "benchmarks"))
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None) or ""
-        if name.partition(".")[0] in OWN or path.startswith(str(ROOT / "tests")):
+        is_own = name.partition(".")[0] in OWN or path.startswith(folders)
+        if is_own and name != "__main__":
             del sys.modules[name]
 
 
