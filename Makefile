@@ -124,8 +124,9 @@ bench: setup ## speed beside other libraries, one core, minutes; MODE=full takes
 	@CUDA_VISIBLE_DEVICES= $(ONE_THREAD) $(RUN) pytest -q -p no:cacheprovider benchmarks/bench_*.py \
 	  --mode $(MODE) --store benchmarks/results/cpu.json
 
-mutants: setup ## change the guarded formulas one place at a time and list what no test notices; an hour, resumable
+mutants: setup ## change the guarded formulas one place at a time, plant bugs of a GPU, and list what no test notices; an hour, resumable
 	@$(SYNC) --group mutants
+	@CUDA_VISIBLE_DEVICES= $(ONE_THREAD) $(RUN) python benchmarks/device_bugs.py
 	@$(ONE_THREAD) $(RUN) python benchmarks/mutants.py
 
 torture: setup ## kill runs, fill disks, damage files and more, and store what came of it; an hour; the book shows it

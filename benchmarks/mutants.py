@@ -160,11 +160,13 @@ def run_pytest(*arguments: str) -> int:
 
 
 def import_what_tests_import(files: list[str]) -> None:
-    """Other packages stay imported, for the forks; the project's modules and its tests are forgotten."""
+    """Other packages stay imported, for the forks; the project's modules, programs and tests are forgotten."""
     run_pytest("--collect-only", *files)
+    folders = (str(ROOT / "tests"), str(ROOT / "benchmarks"))
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None) or ""
-        if name.partition(".")[0] in OWN or path.startswith(str(ROOT / "tests")):
+        is_own = name.partition(".")[0] in OWN or path.startswith(folders)
+        if is_own and name != "__main__":
             del sys.modules[name]
 
 
@@ -250,6 +252,12 @@ def try_all(samples: dict[str, list[Mutant]], tries: Tries, minutes: float) -> N
             print(f"survived {mutant.name}, line {mutant.line}: {mutant.before} -> {mutant.after}", flush=True)
 
 
+def commit() -> str:
+    """What is checked out, by its short name."""
+    revision = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(revision, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def report(counts: dict[str, int], samples: dict[str, list[Mutant]], tries: Tries) -> dict[str, Any]:
     """What was tried, as it is stored: a row for each module, and every mutant that survived."""
     because = {(each["module"], each["before"], each["after"]): each["because"] for each in PLAN.get("explained", [])}
@@ -262,11 +270,9 @@ def report(counts: dict[str, int], samples: dict[str, list[Mutant]], tries: Trie
         for mutant in left:
             reason = because.get((module, mutant.before, mutant.after), "")
             survivors.append({**asdict(mutant), "because": reason})
-    revision = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(revision, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     return {
         "date": date.today().isoformat(),
-        "commit": commit,
+        "commit": commit(),
         "tool": f"cosmic-ray {importlib.metadata.version('cosmic-ray')}",
         "sample": PLAN["sample"],
         "seed": PLAN["seed"],

@@ -120,6 +120,16 @@ def test_logits_of_stored_keys_and_their_gradient_are_those_of_autograd(absent: 
     assert ((found[1][0] == ABSENT) == (mask if absent else torch.zeros(6, count, dtype=torch.bool))).all()
 
 
+@pytest.mark.parametrize("queries_at_once", [1, 2, 5])
+def test_single_keys_are_scored_for_a_few_queries_at_a_time(queries_at_once, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, keys = torch.randn(5, 4, generator=generator), torch.randn(40, 4, generator=generator)
+    indices = torch.randint(40, (5, 3), generator=generator)
+    monkeypatch.setattr(ranks, "KEPT_BYTES", queries_at_once * 4 * indices.shape[1] * keys.shape[1])
+    found = Stored(queries, keys, dense=False).read(Chosen(indices))
+    torch.testing.assert_close(found, (queries @ keys.T).gather(1, indices))
+
+
 @pytest.mark.parametrize("part", [Every(), Ring(10, 90, k=None)], ids=["every", "most"])
 def test_most_keys_are_read_with_the_gradient_of_autograd_and_on_a_cpu_in_place(branch, part) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from contrastlab import methods, negatives, tasks
 from contrastlab.data import ImageSet, Splits
 from contrastlab.pictures import loading
 from contrastlab.pictures.augmentations import augmentation
 from contrastlab.pictures.definitions import Layers, Linear, Neighbours, Transfer
+from contrastlab.pictures.modality import IMAGE
 from contrastlab.settings import LayerProbe, LinearProbe
 from contrastlab.support import host
 from contrastlab.support.seeds import generator
@@ -22,6 +24,7 @@ from contrastlab.train.learner import Learner
 from contrastlab.views import Augmented, Split
 from made_runs import one_of_each_kind, part_types, quiet
 from pretend import ELSEWHERE, Device, DeviceMixError, Pretended, WaitError
+from test_optimisers import Dropping
 from test_pretrain import CLOCK, Streamed
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -44,7 +47,12 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fmicl/moco_v3": {},
     "ours/supervised": {},
     "cmc/pirl": {},
+    "sogclr/sogclr": {},
 }
+LATER = (
+    "debiased/debiased", "supcon/out", "hard/hard", "decoupled/dclw", "barlow/barlow", "vicreg/vicreg", "rince/rince",
+    "facenet/triplet", "facenet/semi_hard", "siglip/sigmoid", "byol/byol", "simsiam/simsiam",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -109,9 +117,12 @@ def assert_alike(there: tuple[list[float], Trained], here: tuple[list[float], Tr
         torch.testing.assert_close(away, weight, rtol=3e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", one_of_each_kind({name: part_types(methods.get(name))[1:] for name in RECIPES}))
+@pytest.mark.parametrize("name", [
+    *one_of_each_kind({name: part_types(methods.get(name))[1:] for name in RECIPES}),
+    *(pytest.param(name, marks=pytest.mark.nightly) for name in LATER),
+])  # fmt: skip
 def test_a_run_on_a_device_is_that_of_a_cpu(name, runs, pictures, tiny, shrink, tmp_path) -> None:
-    recipe = shrink(methods.get(name)).override(RECIPES[name])
+    recipe = shrink(methods.get(name)).override(RECIPES.get(name, {}))
     settings = tiny.override(knn_every=1)
     sets = pictures(32), pictures(16, seed=1)
     here = runs.train(recipe, settings, *sets, away=False)
@@ -145,6 +156,29 @@ def test_a_streamed_set_is_that_of_a_cpu(runs, pictures, tiny, shrink) -> None:
         here = runs.train(recipe, settings, *sets, away=False)
         there = runs.train(recipe, settings, *sets, away=True)
     assert_alike(there, here)
+
+
+def test_batches_of_a_streamed_set_are_sent_without_waiting(device, pictures) -> None:
+    device.may_wait = False
+    stream = loading.batches(Streamed(pictures(8)), torch.arange(8), 4, ELSEWHERE, drop_last=True, workers=0)
+    sent = [tensor for batch in stream for tensor in batch]
+    assert len(sent) == 4
+    assert all(tensor.device == ELSEWHERE for tensor in sent)
+
+
+def test_a_device_is_asked_for_the_spectrum_in_the_first_and_last_epoch_only(runs, pictures, tiny, shrink) -> None:
+    for away in (False, True):
+        _, done = runs.train(shrink(methods.get("ring/ir")), tiny.override(epochs=3), pictures(16), away=away)
+        assert ["effective_rank" in row for row in done.history] == [True, False, True]
+
+
+def test_masks_of_dropout_are_drawn_on_the_device(runs, pictures, tiny, monkeypatch) -> None:
+    made = replace(IMAGE, encoders=lambda views, source, settings: nn.ModuleList([Dropping(settings.dim)]))
+    monkeypatch.setattr(loop, "modality", lambda source: made)
+    fixed, places = loop.fixed, []
+    monkeypatch.setattr(loop, "fixed", lambda seed, place="cpu": places.append(place) or fixed(seed, place))
+    runs.train(methods.get("fmicl/simclr"), tiny, pictures(32), away=True)
+    assert places == ["cpu", *4 * [ELSEWHERE]]  # weights, and the masks of four steps
 
 
 def of_16_bits(part: ImageSet) -> ImageSet:

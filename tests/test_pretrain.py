@@ -24,7 +24,7 @@ from contrastlab.data import ImageSet
 from contrastlab.keys import InBatch
 from contrastlab.pictures import fitting, linear, loading, representations
 from contrastlab.settings import Settings
-from contrastlab.support import files
+from contrastlab.support import files, host
 from contrastlab.support.errors import (
     ArgumentError,
     CorruptFileError,
@@ -283,6 +283,22 @@ def test_an_infinite_slope_behind_a_finite_loss_reaches_no_optimiser_step(pictur
         pretrain(recipe, tiny, pictures(48), log=quiet)
     before, network = seen
     assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+
+
+def test_a_device_leaves_out_a_step_that_is_not_finite(pictures, tiny, shrink, monkeypatch) -> None:
+    recipe, loss, networks = shrink(methods.get("ring/moco")), Learner.loss, []
+
+    def spoilt(self, views, indices, labels, draws, step, total) -> Step:
+        out = loss(self, views, indices, labels, draws, step, total)
+        networks.append(self.network)
+        return replace(out, loss=out.loss * math.nan) if step == 4 else out
+
+    monkeypatch.setattr(host, "TYPE", "none")
+    monkeypatch.setattr(Learner, "loss", spoilt)
+    with pytest.raises(NonFiniteLossError, match="not finite at step 4"):
+        pretrain(recipe, tiny, pictures(48), log=quiet)
+    assert len(networks) == 6  # it goes on to the end of the epoch
+    assert all(bool(weight.isfinite().all()) for weight in networks[-1].parameters())
 
 
 def test_metrics_of_a_resumed_run_hold_every_epoch_once(pictures, tiny, shrink, tmp_path) -> None:
