@@ -2,6 +2,14 @@
 
 The printed formulas of Tables 1 and 6 are typed here from the paper; nothing of
 ``contrastlab.scores.divergences`` is in them.
+
+Symbols of the paper, and their names here:
+
+* p₊ = p(x, y) is the law of a positive pair, ``joint.table``; p× = p(x) p(y) is ``joint.product``; both are [n, m].
+* u = p(x, y) / p(x) p(y) is the density ratio. The library's f′ and f*∘f′ take its logarithm, ``joint.log_ratio``.
+* t or s is a score, a value of f′; f* is the conjugate of f, and f*∘f′ is its ``composition`` with f′.
+* G_σ = μ exp(−‖x − y‖² / 2σ²) is the kernel: μ is its height ``mu``, 1 / 2σ² is ``c``, and 1 / σ² is ``kappa``.
+* α is the weight of the second term of the objective, ``alpha``.
 """
 
 import math
@@ -16,6 +24,7 @@ import torch
 from draws import joints, many, problems, seeds, some
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import gammaln, hyp0f1, i0, lambertw, xlogy
 from scipy.stats import vonmises, vonmises_fisher
@@ -28,80 +37,137 @@ from contrastlab.scores.divergences import Divergence
 TABLE_1 = [divergences.get(name) for name in ("kl", "js", "pearson", "hellinger", "tsallis", "vincze_le_cam")]
 OTHERS = [divergences.REVERSE_KL, divergences.NEYMAN, divergences.JEFFREY]
 EVERY = [*TABLE_1, divergences.tsallis(1.5), *OTHERS]
-a_few = st.integers(0, 4).map(lambda first: EVERY[first::5])
-"""Two of them: thousands of examples see them all."""
 INDEPENDENT = exact.Joint.independent([0.2, 0.3, 0.5], [0.6, 0.4])
 PAIR = exact.Joint.of([[0.4, 0.1], [0.1, 0.4]])
 
 
-def on(function: Callable[[torch.Tensor], torch.Tensor], values: np.ndarray) -> np.ndarray:
-    return function(torch.from_numpy(np.asarray(values, dtype=np.float64))).numpy()
+def every_fifth(first: int) -> list[Divergence]:
+    return EVERY[first::5]
+
+
+two_divergences = st.integers(0, 4).map(every_fifth)
+"""Thousands of examples see all ten."""
+
+
+def evaluate(function: Callable[[torch.Tensor], torch.Tensor], values: np.ndarray) -> np.ndarray:
+    """A divergence's function of tensors at the values of an array."""
+    points = torch.from_numpy(np.asarray(values, dtype=np.float64))
+    return function(points).numpy()
 
 
 def slope(function: Callable[[torch.Tensor], torch.Tensor], values: np.ndarray) -> np.ndarray:
+    """The derivative of a divergence's function at the values of an array."""
     points = torch.tensor(np.asarray(values, dtype=np.float64), requires_grad=True)
     (gradient,) = torch.autograd.grad(function(points).sum(), points)
     return gradient.numpy()
 
 
+def positive_mean(joint: exact.Joint, values: np.ndarray) -> float:
+    """E over p(x, y), the law of positive pairs, of ``values`` ``[n, m]``."""
+    return float((joint.table * values).sum())
+
+
+def product_mean(joint: exact.Joint, values: np.ndarray) -> float:
+    """E over p(x) p(y), the law of negative pairs, of ``values`` ``[n, m]``."""
+    return float((joint.product * values).sum())
+
+
+def with_slack(bound: float, relative: float = 1e-9) -> float:
+    """The bound and what rounding may add to it."""
+    return bound + relative * (1 + abs(bound))
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """The vectors along the last axis, scaled to length 1."""
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+# Section 2: the f-mutual information and its variational bound.
+
+
 @many
-@given(joints(), a_few)
-def test_f_information_is_symmetric_and_zero_for_independent_variables_only(joint, few):
-    swapped, independent = exact.Joint(joint.table.T), exact.Joint(joint.product)
-    dependence = float((joint.product * np.expm1(joint.log_ratio) ** 2).sum())
-    for divergence in few:
-        value = joint.f_information(divergence)
-        assert value > 0 if dependence > 1e-6 else value >= -1e-12
-        assert swapped.f_information(divergence) == pytest.approx(value, rel=1e-10, abs=1e-12)
+@given(joints(), two_divergences)
+def test_f_information_is_symmetric_and_zero_for_independent_variables_only(joint, chosen):
+    """Definition 1: I_f is not negative, is the same for (Y, X), and is 0 exactly if X and Y are independent."""
+    swapped = exact.Joint(joint.table.T)
+    independent = exact.Joint(joint.product)
+    dependence = product_mean(joint, np.expm1(joint.log_ratio) ** 2)  # E (u − 1)²
+    for divergence in chosen:
+        information = joint.f_information(divergence)
+        if dependence > 1e-6:
+            assert information > 0
+        else:
+            assert information >= -1e-12
+        assert swapped.f_information(divergence) == pytest.approx(information, rel=1e-10, abs=1e-12)
         assert independent.f_information(divergence) == pytest.approx(0, abs=1e-10)
 
 
 def test_a_function_that_is_not_strictly_convex_does_not_see_dependence():
+    """Definition 1: f must be *strictly* convex, or I_f is 0 for some dependent variables too."""
     ratio = PAIR.table / PAIR.product
-    for f in (lambda u: u - 1, lambda u: np.maximum(u - 2, 0)):  # convex, f(1) = 0
-        assert (PAIR.product * f(ratio)).sum() == pytest.approx(0)
+    linear = ratio - 1
+    hinge = np.maximum(ratio - 2, 0)
+    for f_of_ratio in (linear, hinge):  # both convex, with f(1) = 0
+        assert product_mean(PAIR, f_of_ratio) == pytest.approx(0)
     assert PAIR.mutual_information > 0.19
 
 
-@many
-@given(joints(), a_few)
-def test_features_have_at_most_the_f_information_of_the_data(joint, few):
-    merged = np.column_stack([joint.table[:, :-2], joint.table[:, -2:].sum(1)])
-    if len(merged) > 1:
-        merged = np.vstack([merged[:-2], merged[-2:].sum(0)])
-    for divergence in few:
-        whole = joint.f_information(divergence)
-        assert exact.Joint.of(merged).f_information(divergence) <= whole + 1e-9 * (1 + abs(whole))
+def merge_last_rows(table: np.ndarray) -> np.ndarray:
+    """``[n − 1, m]`` the law ``[n, m]`` of a feature that cannot tell the last two symbols of x apart."""
+    return np.vstack([table[:-2], table[-2:].sum(0)])
 
 
 @many
-@given(problems(), a_few)
-def test_any_score_bounds_the_f_information_from_below(problem, few):
+@given(joints(), two_divergences)
+def test_features_have_at_most_the_f_information_of_the_data(joint, chosen):
+    """Sec. 3.2 after Lemma 2: I_f of features of X and Y is a lower bound of I_f of X and Y."""
+    features = merge_last_rows(joint.table.T).T
+    if len(features) > 1:
+        features = merge_last_rows(features)
+    for divergence in chosen:
+        of_data = joint.f_information(divergence)
+        of_features = exact.Joint.of(features).f_information(divergence)
+        assert of_features <= with_slack(of_data)
+
+
+@many
+@given(problems(), two_divergences)
+def test_any_score_bounds_the_f_information_from_below(problem, chosen):
+    """Eq. 2: I_f ≥ E₊ s − E× f*(s) for any score s(x, y), be it random or near the best one."""
     joint = problem.joint
-    for divergence in few:
-        whole = joint.f_information(divergence)
-        near = on(divergence.derivative, joint.log_ratio + 0.1 * problem.rng.standard_normal(joint.table.shape))
-        for scores in (problem.critic, near):
-            inside = np.minimum(scores, divergence.highest - 1e-3)
-            assert exact.f_information(joint, inside, divergence) <= whole + 1e-9 * (1 + abs(whole))
+    for divergence in chosen:
+        information = joint.f_information(divergence)
+        disturbed_log_ratio = joint.log_ratio + 0.1 * problem.rng.standard_normal(joint.table.shape)
+        near_best = evaluate(divergence.derivative, disturbed_log_ratio)
+        for scores in (problem.critic, near_best):
+            inside_domain = np.minimum(scores, divergence.highest - 1e-3)
+            bound = exact.f_information(joint, inside_domain, divergence)
+            assert bound <= with_slack(information)
 
 
 @some
 @given(joints())
 def test_the_derivative_at_the_ratio_attains_the_f_information(joint):
+    """Lemma 2 (Eqs. 3 and 5): the bound of Eq. 2 is tight at s = f′(u), where u is the density ratio."""
     for divergence in EVERY:
-        scores = on(divergence.derivative, joint.log_ratio)
-        whole = joint.f_information(divergence)
-        assert exact.f_information(joint, scores, divergence) == pytest.approx(whole, rel=1e-7, abs=1e-9)
-        # The same to the last digit, without the detour over the conjugate.
-        direct = joint.table * scores - joint.product * on(divergence.composition, joint.log_ratio)
-        assert direct.sum() == pytest.approx(whole, rel=1e-10, abs=1e-10)
+        scores = evaluate(divergence.derivative, joint.log_ratio)
+        information = joint.f_information(divergence)
+        assert exact.f_information(joint, scores, divergence) == pytest.approx(information, rel=1e-7, abs=1e-9)
+        # f*∘f′ in place of f* after f′ has less rounding.
+        conjugates = evaluate(divergence.composition, joint.log_ratio)
+        direct = (joint.table * scores - joint.product * conjugates).sum()
+        assert direct == pytest.approx(information, rel=1e-10, abs=1e-10)
 
 
 def test_conjugates_do_not_decrease():
+    """Sec. 2 after Eq. 2: f* is monotonically increasing. It may be constant; where it is infinite is left out."""
     for divergence in EVERY:
-        values = on(divergence.conjugate, np.linspace(-6, 3, 2001))
-        assert (np.diff(values[np.isfinite(values)]) >= -1e-12).all()
+        values = evaluate(divergence.conjugate, np.linspace(-6, 3, 2001))
+        finite = values[np.isfinite(values)]
+        assert (np.diff(finite) >= -1e-12).all()
+
+
+# Tables 1 and 6: each printed row against what follows from its f alone.
 
 
 class Row(NamedTuple):
@@ -113,164 +179,263 @@ class Row(NamedTuple):
     composition: Callable
 
 
-def _w_hat(x):
+def w_hat(x: np.ndarray) -> np.ndarray:
+    """Ŵ = W + 1 / W of Table 6, with W the function of Lambert."""
     w = lambertw(x).real
     return w + 1 / w
 
 
 def printed_tsallis(a: float) -> Row:
     return Row(
-        lambda u: u**a / (a - 1),
-        lambda t: ((a - 1) / a * t) ** (a / (a - 1)),
-        lambda u: a / (a - 1) * u ** (a - 1),
-        lambda u: u**a,
+        f=lambda u: u**a / (a - 1),
+        conjugate=lambda t: ((a - 1) / a * t) ** (a / (a - 1)),
+        derivative=lambda u: a / (a - 1) * u ** (a - 1),
+        composition=lambda u: u**a,
     )
 
 
 PRINTED = {
-    "kl": Row(lambda u: u * np.log(u), lambda t: np.exp(t - 1), lambda u: np.log(u) + 1, lambda u: u),
-    "reverse_kl": Row(lambda u: -np.log(u), lambda t: -1 - np.log(-t), lambda u: -1 / u, lambda u: np.log(u) - 1),
-    "js": Row(lambda u: u * np.log(u) - (u + 1) * np.log((1 + u) / 2), lambda t: -np.log(2 - np.exp(t)),
-              lambda u: np.log(2) + np.log(u / (1 + u)), lambda u: -np.log(2 / (1 + u))),
-    "pearson": Row(lambda u: (u - 1) ** 2, lambda t: t**2 / 4 + t, lambda u: 2 * (u - 1), lambda u: u**2 - 1),
-    "hellinger": Row(lambda u: (np.sqrt(u) - 1) ** 2, lambda t: t / (1 - t),
-                     lambda u: 1 - u**-0.5, lambda u: u**0.5 - 1),
-    "neyman": Row(lambda u: (1 - u) ** 2 / u, lambda t: 2 - 2 * np.sqrt(1 - t),
-                  lambda u: 1 - u**-2.0, lambda u: 2 - 2 / u),
-    "jeffrey": Row(lambda u: (u - 1) * np.log(u), lambda t: _w_hat(np.exp(1 - t)) + t - 2,
-                   lambda u: 1 - 1 / u + np.log(u), lambda u: _w_hat(np.exp(1 / u) / u) + np.log(u) - (1 + u) / u),
+    "kl": Row(
+        f=lambda u: u * np.log(u),
+        conjugate=lambda t: np.exp(t - 1),
+        derivative=lambda u: np.log(u) + 1,
+        composition=lambda u: u,
+    ),
+    "reverse_kl": Row(
+        f=lambda u: -np.log(u),
+        conjugate=lambda t: -1 - np.log(-t),
+        derivative=lambda u: -1 / u,
+        composition=lambda u: np.log(u) - 1,
+    ),
+    "js": Row(
+        f=lambda u: u * np.log(u) - (u + 1) * np.log((1 + u) / 2),
+        conjugate=lambda t: -np.log(2 - np.exp(t)),
+        derivative=lambda u: np.log(2) + np.log(u / (1 + u)),
+        composition=lambda u: -np.log(2 / (1 + u)),
+    ),
+    "pearson": Row(
+        f=lambda u: (u - 1) ** 2,
+        conjugate=lambda t: t**2 / 4 + t,
+        derivative=lambda u: 2 * (u - 1),
+        composition=lambda u: u**2 - 1,
+    ),
+    "hellinger": Row(
+        f=lambda u: (np.sqrt(u) - 1) ** 2,
+        conjugate=lambda t: t / (1 - t),
+        derivative=lambda u: 1 - u**-0.5,
+        composition=lambda u: u**0.5 - 1,
+    ),
+    "neyman": Row(
+        f=lambda u: (1 - u) ** 2 / u,
+        conjugate=lambda t: 2 - 2 * np.sqrt(1 - t),
+        derivative=lambda u: 1 - u**-2.0,
+        composition=lambda u: 2 - 2 / u,
+    ),
+    "jeffrey": Row(
+        f=lambda u: (u - 1) * np.log(u),
+        conjugate=lambda t: w_hat(np.exp(1 - t)) + t - 2,
+        derivative=lambda u: 1 - 1 / u + np.log(u),
+        composition=lambda u: w_hat(np.exp(1 / u) / u) + np.log(u) - (1 + u) / u,
+    ),
     "tsallis": printed_tsallis(3.0),
-    "vincze_le_cam": Row(lambda u: (u - 1) ** 2 / (u + 1), lambda t: 4 - t - 4 * np.sqrt(1 - t),
-                         lambda u: 1 - 4 / (u + 1) ** 2, lambda u: 3 - 4 / (u + 1)),
-}  # fmt: skip
+    "vincze_le_cam": Row(
+        f=lambda u: (u - 1) ** 2 / (u + 1),
+        conjugate=lambda t: 4 - t - 4 * np.sqrt(1 - t),
+        derivative=lambda u: 1 - 4 / (u + 1) ** 2,
+        composition=lambda u: 3 - 4 / (u + 1),
+    ),
+}
 
 U = np.exp(np.linspace(-3, 3, 121))
+"""Density ratios at which the rows are compared."""
+CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
 
 def supremum(f: Callable, scores: np.ndarray) -> np.ndarray:
-    """sup over u of u·t − f(u): the function is concave in u, so a golden-section search over log u finds it."""
-    low, high = np.full(scores.shape, -40.0), np.full(scores.shape, 12.0)
-    ratio = (math.sqrt(5) - 1) / 2
+    """The conjugate, numerically: sup over u > 0 of u·t − f(u), for each score t.
 
-    def gain(v: np.ndarray) -> np.ndarray:
-        return np.exp(v) * scores - f(np.exp(v))
+    The function is concave in u, so a golden-section search over log u finds its maximum.
+    """
+    low = np.full(scores.shape, -40.0)
+    high = np.full(scores.shape, 12.0)
+    golden = (math.sqrt(5) - 1) / 2
+
+    def gain(log_u: np.ndarray) -> np.ndarray:
+        return np.exp(log_u) * scores - f(np.exp(log_u))
 
     for _ in range(120):
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        better = gain(left) > gain(right)
-        low, high = np.where(better, low, left), np.where(better, right, high)
+        left = high - golden * (high - low)
+        right = low + golden * (high - low)
+        left_is_better = gain(left) > gain(right)
+        low = np.where(left_is_better, low, left)
+        high = np.where(left_is_better, right, high)
     return gain((low + high) / 2)
 
 
-def check_row(name: str, scores: np.ndarray, *, composition: bool = True, row: Row | None = None, shift: float = 0.0):
-    """The printed row against numerical conjugation and differentiation, and the divergence against the row.
-
-    ``shift`` is what must be taken off the printed f for f(1) = 0.
-    """
-    row = row or PRINTED[name]
-    divergence = divergences.tsallis(1 + 1 / shift) if shift else divergences.get(name)
-    close = {"rtol": 1e-10, "atol": 1e-10}
-    step = 1e-20  # complex step: f′(u) = Im f(u + ih) / h has no rounding error
-    np.testing.assert_allclose(row.derivative(U), row.f(U + 1j * step).imag / step, **close)
-    np.testing.assert_allclose(row.conjugate(scores), supremum(row.f, scores), **close)
-    np.testing.assert_allclose(row.conjugate(row.derivative(U)), U * row.derivative(U) - row.f(U), **close)
-    assert float(row.f(np.float64(1.0))) == pytest.approx(shift, abs=1e-15)
-    np.testing.assert_allclose(on(divergence.f, U), row.f(U) - shift, **close)
-    np.testing.assert_allclose(on(divergence.derivative, np.log(U)), row.derivative(U), **close)
-    np.testing.assert_allclose(on(divergence.conjugate, scores), row.conjugate(scores) + shift, **close)
-    right = U * row.derivative(U) - row.f(U) + shift
-    np.testing.assert_allclose(on(divergence.composition, np.log(U)), right, **close)
-    if composition:
-        np.testing.assert_allclose(row.composition(U) + shift, right, **close)
+def right_composition(row: Row) -> np.ndarray:
+    """f*(f′(u)) at ``U``, from f and f′ alone: Fenchel–Young is an equality at t = f′(u)."""
+    return U * row.derivative(U) - row.f(U)
 
 
-@pytest.mark.parametrize(("name", "scores", "outside"), [
-    ("kl", np.linspace(-6, 4, 101), None),
-    ("reverse_kl", -np.exp(np.linspace(-4, 2, 101)), 0.5),
-    ("js", np.linspace(-6, 0.68, 101), 0.7),
-    ("pearson", np.linspace(-2, 4, 101), None),
-    ("hellinger", np.linspace(-6, 0.95, 101), None),
-    ("neyman", np.linspace(-6, 0.99, 101), 1.01),
-    ("jeffrey", np.linspace(-6, 4, 101), None),
-    ("vincze_le_cam", np.linspace(-3, 0.99, 101), None),
-], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+def check_derivative_and_conjugate(row: Row, scores: np.ndarray) -> None:
+    """The printed f′ and f* are the derivative and the conjugate of the printed f."""
+    step = 1e-20  # complex step: f′(u) = Im f(u + i·step) / step has no rounding error
+    assert_allclose(row.derivative(U), row.f(U + 1j * step).imag / step, **CLOSE)
+    assert_allclose(row.conjugate(scores), supremum(row.f, scores), **CLOSE)
+    assert_allclose(row.conjugate(row.derivative(U)), right_composition(row), **CLOSE)
+
+
+def check_composition(row: Row) -> None:
+    """The printed f*∘f′ is the right one."""
+    assert_allclose(row.composition(U), right_composition(row), **CLOSE)
+
+
+def check_library(divergence: Divergence, row: Row, scores: np.ndarray, constant: float = 0.0) -> None:
+    """The library's divergence is the printed row, with ``constant`` taken off f so that f(1) = 0."""
+    assert float(row.f(np.float64(1.0))) == pytest.approx(constant, abs=1e-15)
+    assert_allclose(evaluate(divergence.f, U), row.f(U) - constant, **CLOSE)
+    assert_allclose(evaluate(divergence.derivative, np.log(U)), row.derivative(U), **CLOSE)
+    assert_allclose(evaluate(divergence.conjugate, scores), row.conjugate(scores) + constant, **CLOSE)
+    assert_allclose(evaluate(divergence.composition, np.log(U)), right_composition(row) + constant, **CLOSE)
+
+
+def only_names(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+@pytest.mark.parametrize(
+    ("name", "scores", "outside"),
+    [
+        ("kl", np.linspace(-6, 4, 101), None),
+        ("reverse_kl", -np.exp(np.linspace(-4, 2, 101)), 0.5),
+        ("js", np.linspace(-6, 0.68, 101), 0.7),
+        ("pearson", np.linspace(-2, 4, 101), None),
+        ("hellinger", np.linspace(-6, 0.95, 101), None),
+        ("neyman", np.linspace(-6, 0.99, 101), 1.01),
+        ("jeffrey", np.linspace(-6, 4, 101), None),
+        ("vincze_le_cam", np.linspace(-3, 0.99, 101), None),
+    ],
+    ids=only_names,
+)
 def test_a_row_is_printed_right(name, scores, outside):
-    check_row(name, scores, composition=name != "vincze_le_cam")
+    """Tables 1 and 6: f, f*, f′ and f*∘f′ of a row belong together, and the library has the same row.
+
+    ``scores`` lie in the domain of f*; ``outside`` is a score above it.
+    """
+    row = PRINTED[name]
+    check_derivative_and_conjugate(row, scores)
+    if name != "vincze_le_cam":  # test_the_composition_of_vincze_le_cam_is_not_the_printed_one
+        check_composition(row)
+    check_library(divergences.get(name), row, scores)
     if outside:
         with np.errstate(invalid="ignore"):  # outside the domain the formula has no value, so nothing is wrong there
-            assert np.isnan(PRINTED[name].conjugate(np.array([outside])))
+            assert np.isnan(row.conjugate(np.array([outside])))
 
 
 def test_other_forms_of_table_6():
-    np.testing.assert_allclose(PRINTED["js"].composition(U), -np.log(2) + np.log(1 + U), atol=1e-14)
-    np.testing.assert_allclose(PRINTED["jeffrey"].composition(U), U - 1 + np.log(U), rtol=1e-11, atol=1e-11)
-    np.testing.assert_allclose(PRINTED["vincze_le_cam"].derivative(U), (U - 1) * (U + 3) / (U + 1) ** 2, atol=1e-14)
+    """Table 6: the second forms of f*∘f′ of JS and of f′ of Vincze–Le Cam; Jeffrey's f*∘f′ is u − 1 + log u."""
+    assert_allclose(PRINTED["js"].composition(U), -np.log(2) + np.log(1 + U), atol=1e-14)
+    assert_allclose(PRINTED["jeffrey"].composition(U), U - 1 + np.log(U), rtol=1e-11, atol=1e-11)
+    assert_allclose(PRINTED["vincze_le_cam"].derivative(U), (U - 1) * (U + 3) / (U + 1) ** 2, atol=1e-14)
 
 
-@pytest.mark.parametrize(("name", "scores", "printed"), [
-    ("pearson", [-3.0, -4.0, -6.0], [-0.75, 0, 3]),
-    ("vincze_le_cam", [-3.5, -8.0, -15.0], [7.5 - 4 * math.sqrt(4.5), 0, 3]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "scores", "printed"),
+    [
+        ("pearson", [-3.0, -4.0, -6.0], [-0.75, 0, 3]),
+        ("vincze_le_cam", [-3.5, -8.0, -15.0], [7.5 - 4 * math.sqrt(4.5), 0, 3]),
+    ],
+)
 def test_a_conjugate_of_table_1_is_wrong_below_the_least_slope(name, scores, printed, stated):
-    row, scores = PRINTED[name], np.array(scores)
-    np.testing.assert_allclose(row.conjugate(scores), printed)
+    """Table 1, Pearson and Vincze–Le Cam: for t < f′(0) the conjugate is −f(0) = −1, not what is printed."""
+    row = PRINTED[name]
+    scores = np.array(scores)
+    assert_allclose(row.conjugate(scores), printed)
     right = supremum(row.f, scores)
-    np.testing.assert_allclose(right, [-1, -1, -1], atol=1e-12)
-    np.testing.assert_allclose(on(divergences.get(name).conjugate, scores), [-1, -1, -1])
+    assert_allclose(right, [-1, -1, -1], atol=1e-12)
+    assert_allclose(evaluate(divergences.get(name).conjugate, scores), [-1, -1, -1])
     stated(f"fmicl/table-{name.replace('_', '-')}", printed=float(printed[-1]), right=right[-1])
 
 
 def test_hellinger_is_wrong_above_one(stated):
+    """Tables 1 and 6, squared Hellinger: for t > 1 the conjugate is infinite, but t / (1 − t) is finite."""
+    row = PRINTED["hellinger"]
     scores = np.array([1.5, 2.0, 3.0])
-    np.testing.assert_allclose(PRINTED["hellinger"].conjugate(scores), [-3, -2, -1.5])
-    assert (1e12 * scores - PRINTED["hellinger"].f(1e12) > 1e11).all()  # the supremum is infinite
-    assert np.isinf(on(divergences.HELLINGER.conjugate, scores)).all()
-    stated("fmicl/table-hellinger", printed=PRINTED["hellinger"].conjugate(scores)[1])
+    printed = row.conjugate(scores)
+    assert_allclose(printed, [-3, -2, -1.5])
+    large_u = 1e12
+    assert (large_u * scores - row.f(large_u) > 1e11).all()  # the supremum over u is infinite
+    assert np.isinf(evaluate(divergences.HELLINGER.conjugate, scores)).all()
+    stated("fmicl/table-hellinger", printed=printed[1])
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0, 3.0, 4.5])
 def test_tsallis_is_printed_right_from_zero_and_up_to_the_constant(alpha):
-    check_row("tsallis", np.linspace(0, 4, 101), row=printed_tsallis(alpha), shift=1 / (alpha - 1))
+    """Tables 1 and 6, Tsallis: the row is right for t ≥ 0; f(1) = 0 needs 1 / (α − 1) taken off f."""
+    row = printed_tsallis(alpha)
+    scores = np.linspace(0, 4, 101)
+    constant = 1 / (alpha - 1)
+    check_derivative_and_conjugate(row, scores)
+    check_composition(row)
+    check_library(divergences.tsallis(alpha), row, scores, constant)
 
 
 def test_tsallis_is_convex_but_wrong_below_zero_and_not_zero_at_one(stated):
+    """Tables 1 and 6, Tsallis: for t < 0 the conjugate is 0, not what is printed, and f(1) is not 0.
+
+    f is convex for α > 1, as the caption of Table 6 has it, and for 0 < α < 1 too.
+    """
     for alpha in (0.3, 0.7, 1.01, 1.5, 2.0, 3.0, 7.0):
-        assert (np.diff(printed_tsallis(alpha).f(np.linspace(0.05, 5, 200)), 2) > 0).all()
+        f_on_grid = printed_tsallis(alpha).f(np.linspace(0.05, 5, 200))
+        assert (np.diff(f_on_grid, 2) > 0).all()
+
     scores = np.array([-1.0, -3.0])
     for alpha, printed in ((2.0, [0.25, 2.25]), (1.5, [-1 / 27, -1.0])):
-        np.testing.assert_allclose(printed_tsallis(alpha).conjugate(scores), printed)
-        np.testing.assert_allclose(supremum(printed_tsallis(alpha).f, scores), [0, 0], atol=1e-12)
+        row = printed_tsallis(alpha)
+        assert_allclose(row.conjugate(scores), printed)
+        assert_allclose(supremum(row.f, scores), [0, 0], atol=1e-12)
     with np.errstate(invalid="ignore"):
         assert np.isnan(printed_tsallis(3.0).conjugate(scores)).all()
+
     # Independent variables have a printed "information" of f(1) = 1 / (α − 1), not of 0.
     ratio = INDEPENDENT.table / INDEPENDENT.product
-    assert (INDEPENDENT.product * PRINTED["tsallis"].f(ratio)).sum() == pytest.approx(0.5)
+    printed_information = product_mean(INDEPENDENT, PRINTED["tsallis"].f(ratio))
+    assert printed_information == pytest.approx(0.5)
     assert INDEPENDENT.f_information(divergences.TSALLIS) == pytest.approx(0, abs=1e-15)
-    shown = (INDEPENDENT.product * PRINTED["tsallis"].f(ratio)).sum()
-    stated("fmicl/table-tsallis", printed=printed_tsallis(2.0).conjugate(scores)[1], independent=shown)
+    stated(
+        "fmicl/table-tsallis",
+        printed=printed_tsallis(2.0).conjugate(scores)[1],
+        independent=printed_information,
+    )
 
 
 @some
 @given(problems())
 def test_a_constant_added_to_f_shifts_the_objective_and_nothing_else(problem):
-    joint, row = problem.joint, printed_tsallis(3.0)
+    """Table 6, caption: the constant −1 / (α − 1) of Tsallis (α = 3) shifts the objective by 1/2 for all scores."""
+    joint = problem.joint
     scores = np.maximum(problem.critic, 0)
-    whole = exact.f_information(joint, scores, divergences.TSALLIS)
-    printed = (joint.table * scores).sum() - (joint.product * row.conjugate(scores)).sum()
-    assert printed == pytest.approx(whole + 0.5, rel=1e-10, abs=1e-10)
+    right = exact.f_information(joint, scores, divergences.TSALLIS)
+    printed_conjugates = printed_tsallis(3.0).conjugate(scores)
+    printed = positive_mean(joint, scores) - product_mean(joint, printed_conjugates)
+    assert printed == pytest.approx(right + 0.5, rel=1e-10, abs=1e-10)
 
 
 def test_the_composition_of_vincze_le_cam_is_not_the_printed_one():
+    """Tables 1 and 6, Vincze–Le Cam: f*∘f′ is 3 − 8/(u + 1) + 4/(u + 1)², and not 3 − 4/(u + 1) as printed."""
     row = PRINTED["vincze_le_cam"]
     right = 3 - 8 / (U + 1) + 4 / (U + 1) ** 2
-    np.testing.assert_allclose(row.conjugate(row.derivative(U)), right, atol=1e-12)
-    np.testing.assert_allclose((U - 1) * (3 * U + 1) / (U + 1) ** 2, right, atol=1e-14)
-    np.testing.assert_allclose(on(divergences.VINCZE_LE_CAM.composition, np.log(U)), right, atol=1e-14)
+    assert_allclose(row.conjugate(row.derivative(U)), right, atol=1e-12)
+    assert_allclose((U - 1) * (3 * U + 1) / (U + 1) ** 2, right, atol=1e-14)
+
+    assert_allclose(evaluate(divergences.VINCZE_LE_CAM.composition, np.log(U)), right, atol=1e-14)
+    assert_allclose(evaluate(divergences.VINCZE_LE_CAM_PRINTED.composition, np.log(U)), row.composition(U))
+
     assert row.composition(1.0) == 1
     assert row.conjugate(row.derivative(1.0)) == 0
-    np.testing.assert_allclose(on(divergences.VINCZE_LE_CAM_PRINTED.composition, np.log(U)), row.composition(U))
-    # Of independent variables the best score would then yield −1 instead of 0.
-    assert (INDEPENDENT.table * row.derivative(1.0)).sum() - row.composition(1.0) == pytest.approx(-1)
+    # Of independent variables (u = 1) the best score would then yield −1 instead of 0.
+    best_score = row.derivative(1.0)
+    assert positive_mean(INDEPENDENT, best_score) - row.composition(1.0) == pytest.approx(-1)
 
 
 def circle(points: int = 256) -> np.ndarray:
@@ -305,7 +470,7 @@ def test_the_marginals_of_the_kernel_are_uniform(kappa):
         somewhere = np.random.default_rng(0).standard_normal((50, nodes.shape[1]))
         somewhere /= np.linalg.norm(somewhere, axis=1, keepdims=True)
         inverse = hyp0f1(nodes.shape[1] / 2, kappa**2 / 4)  # 1 / C
-        np.testing.assert_allclose(np.exp(kappa * somewhere @ nodes.T) @ weight / inverse, 1, rtol=1e-12)
+        assert_allclose(np.exp(kappa * somewhere @ nodes.T) @ weight / inverse, 1, rtol=1e-12)
 
 
 @kappas
@@ -338,7 +503,7 @@ def test_the_conditionals_are_von_mises_fisher(kappa):
         joint = np.exp(kappa * nodes @ mean)
         conditional = joint / (weight @ joint)
         points = np.arctan2(nodes[:, 1], nodes[:, 0]) if nodes.shape[1] == 2 else nodes
-        np.testing.assert_allclose(conditional, area * law.pdf(points), rtol=1e-10)
+        assert_allclose(conditional, area * law.pdf(points), rtol=1e-10)
 
 
 def steered(tilt: float, kappa: float, points: int = 720) -> tuple[np.ndarray, np.ndarray]:
@@ -365,8 +530,8 @@ def residual(values: np.ndarray, distance: np.ndarray) -> float:
 def test_log_density_that_is_linear_for_every_pair_is_the_kernel(kappa):
     p, distance = steered(0.0, kappa)
     assert residual(np.log(p).ravel(), np.broadcast_to(distance, p.shape).ravel()) < 1e-12
-    np.testing.assert_allclose(p.sum(1), 1 / len(p), rtol=1e-12)
-    np.testing.assert_allclose(p[0] / p[0, 0], np.exp(-distance * kappa / 2), rtol=1e-12)
+    assert_allclose(p.sum(1), 1 / len(p), rtol=1e-12)
+    assert_allclose(p[0] / p[0, 0], np.exp(-distance * kappa / 2), rtol=1e-12)
     tilted, distance = steered(0.3, kappa)
     assert residual(np.log(tilted).ravel(), np.broadcast_to(distance, p.shape).ravel()) > 0.2
 
@@ -390,7 +555,11 @@ def test_averages_at_one_distance_do_not_see_the_marginals(stated):
 def weighted(divergence: Divergence, alpha: float) -> tuple[Callable, Callable, float]:
     """f_α, f_α* as Proposition 5 has it, and α f(1/α)."""
     at = alpha * float(divergence.f(torch.tensor(1 / alpha, dtype=torch.float64)))
-    return (lambda x: alpha * on(divergence.f, x / alpha) - at, lambda t: alpha * on(divergence.conjugate, t) + at, at)
+    return (
+        lambda x: alpha * evaluate(divergence.f, x / alpha) - at,
+        lambda t: alpha * evaluate(divergence.conjugate, t) + at,
+        at,
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 7.0, 40.0])
@@ -399,8 +568,8 @@ def test_the_weighted_function_and_its_conjugate(alpha):
         f, conjugate, _ = weighted(divergence, alpha)
         assert float(f(np.array(1.0))) == pytest.approx(0, abs=1e-12)
         assert (np.diff(f(np.linspace(0.05, 20, 500)), 2) > 0).all()
-        scores = on(divergence.derivative, np.linspace(-2, 2, 41))
-        np.testing.assert_allclose(conjugate(scores), supremum(f, scores), rtol=1e-9, atol=1e-9)
+        scores = evaluate(divergence.derivative, np.linspace(-2, 2, 41))
+        assert_allclose(conjugate(scores), supremum(f, scores), rtol=1e-9, atol=1e-9)
 
 
 @some
@@ -413,17 +582,19 @@ def test_the_weighted_objective_bounds_the_weighted_information(problem, alpha):
         information = (joint.product * f(joint.table / joint.product)).sum()
         assert information >= -1e-9
         shrunk = log_kernel - math.log(alpha)
-        scores = on(divergence.derivative, shrunk)  # f_α′(G) = f′(G / α)
+        scores = evaluate(divergence.derivative, shrunk)  # f_α′(G) = f′(G / α)
         eq_10 = (joint.table * scores).sum() - (joint.product * conjugate(scores)).sum()
-        proposition = (joint.table * scores).sum() - alpha * (joint.product * on(divergence.composition, shrunk)).sum()
+        proposition = (joint.table * scores).sum() - alpha * (
+            joint.product * evaluate(divergence.composition, shrunk)
+        ).sum()
         assert eq_10 == pytest.approx(proposition - constant, rel=1e-8, abs=1e-8)
         assert eq_10 <= information + 1e-8 * (1 + abs(information))
 
 
 def weighted_objective(divergence: Divergence, mu: float, alpha: float, near, far) -> np.ndarray:
     """Algorithm 1 (maximised) where all positive pairs have squared distance ``near`` and all others ``far``."""
-    positive = on(divergence.derivative, math.log(mu) - near)
-    return positive - alpha * on(divergence.composition, math.log(mu) - far)
+    positive = evaluate(divergence.derivative, math.log(mu) - near)
+    return positive - alpha * evaluate(divergence.composition, math.log(mu) - far)
 
 
 def _affine(left: np.ndarray, right: np.ndarray) -> float:
@@ -546,21 +717,23 @@ def features(near: float, far: float) -> tuple[np.ndarray, np.ndarray]:
     return x, cosine * x + math.sqrt(max(0.0, 1 - cosine**2)) * x @ turn.T
 
 
-def squares(x: np.ndarray) -> np.ndarray:
+def squared_distances(x: np.ndarray) -> np.ndarray:
     """Squared distances of all ordered pairs i ≠ j."""
     return ((x[:, None] - x[None]) ** 2).sum(-1)[~np.eye(len(x), dtype=bool)]
 
 
 def au(x: np.ndarray, y: np.ndarray, t: float = 2.0, weight: float = 1.0) -> float:
     """Alignment and uniformity of Wang and Isola, negated so that it is maximised; defaults: α = 2, t = 2, weight 1."""
-    uniform = (math.log(np.exp(-t * squares(x)).mean()) + math.log(np.exp(-t * squares(y)).mean())) / 2
+    uniform = (
+        math.log(np.exp(-t * squared_distances(x)).mean()) + math.log(np.exp(-t * squared_distances(y)).mean())
+    ) / 2
     return float(-((x - y) ** 2).sum(1).mean() - weight * uniform)
 
 
 def kl_dv(x: np.ndarray, y: np.ndarray, c: float, mu: float = 1.0) -> float:
     """Eq. 14 on a batch with s = 1 + log μ − c ‖·‖², the f-Gaussian similarity of KL."""
     positive = 1 + math.log(mu) - c * ((x - y) ** 2).sum(1)
-    negative = [math.log(np.exp(1 + math.log(mu) - c * squares(z)).mean()) for z in (x, y)]
+    negative = [math.log(np.exp(1 + math.log(mu) - c * squared_distances(z)).mean()) for z in (x, y)]
     return float(positive.mean() - np.mean(negative))
 
 
@@ -574,10 +747,10 @@ def _batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 def test_the_similarity_is_minus_the_distance_for_one_bandwidth_and_height_only():
     distance = np.array([0.0, 0.5, 2.0, 4.0])
-    np.testing.assert_allclose(on(divergences.KL.derivative, -1 - distance), -distance, atol=1e-15)
+    assert_allclose(evaluate(divergences.KL.derivative, -1 - distance), -distance, atol=1e-15)
     # The paper's own setting μ = 1, 2σ² = 1, and its language setting 1 / 2σ² = 20:
-    np.testing.assert_allclose(on(divergences.KL.derivative, -distance), 1 - distance, atol=1e-15)
-    np.testing.assert_allclose(on(divergences.KL.derivative, -20 * distance), 1 - 20 * distance, atol=1e-12)
+    assert_allclose(evaluate(divergences.KL.derivative, -distance), 1 - distance, atol=1e-15)
+    assert_allclose(evaluate(divergences.KL.derivative, -20 * distance), 1 - 20 * distance, atol=1e-12)
 
 
 def test_au_is_kl_if_its_weight_is_one_over_t_and_not_by_default(stated):
@@ -586,7 +759,7 @@ def test_au_is_kl_if_its_weight_is_one_over_t_and_not_by_default(stated):
             assert au(x, y, t, weight=1 / t) == pytest.approx(kl_dv(x, y, t, mu) / t, abs=1e-12)
     close, wide = features(0.0, 1.0), features(1.0, 2.0)
     for _, y in (close, wide):
-        np.testing.assert_allclose(np.linalg.norm(y, axis=1), 1)
+        assert_allclose(np.linalg.norm(y, axis=1), 1)
     for c in (0.1, 1.0, 2.0, 20.0):  # c (far − near) is the same for both, whatever the bandwidth, height and factor
         assert kl_dv(*close, c) == pytest.approx(kl_dv(*wide, c), abs=1e-12)
     assert (au(*close), au(*wide)) == (pytest.approx(2), pytest.approx(3))
@@ -596,7 +769,7 @@ def test_au_is_kl_if_its_weight_is_one_over_t_and_not_by_default(stated):
 def test_cosine_and_gaussian_similarity_agree_for_kl():
     for x, y in _batches():
         gaussian = -((x[:, None] - y[None]) ** 2).sum(-1)
-        np.testing.assert_allclose(gaussian, 2 * x @ y.T - 2, atol=1e-13)
+        assert_allclose(gaussian, 2 * x @ y.T - 2, atol=1e-13)
         n = len(x)
         joint = exact.Joint(0.9 * np.eye(n) / n + 0.1 / n**2)
         for objective in (exact.donsker_varadhan, exact.unnormalised_barber_agakov):
@@ -651,17 +824,17 @@ def test_cosines_are_outside_of_the_kernel_and_of_the_domain_of_some_divergences
     assert -spectral(PAIR, cosine) - 1 == pytest.approx(2 * 0.6 - 1 - 1)
     assert objective == pytest.approx(-0.8 + 0.5)  # f*(−4) = −1 where the spectral loss has (−1)² − 1 = 0
     cosine = np.array([0.5, 0.8, 1.0])
-    assert on(divergences.JS.contains, cosine).tolist() == [True, False, False]
-    assert on(divergences.HELLINGER.contains, cosine).tolist() == [True, True, False]
-    assert on(divergences.VINCZE_LE_CAM.contains, cosine).all()
+    assert evaluate(divergences.JS.contains, cosine).tolist() == [True, False, False]
+    assert evaluate(divergences.HELLINGER.contains, cosine).tolist() == [True, True, False]
+    assert evaluate(divergences.VINCZE_LE_CAM.contains, cosine).all()
     assert slope(divergences.VINCZE_LE_CAM.conjugate, np.array([1.0]))[0] == math.inf
     for divergence in EVERY:  # the f-Gaussian similarity is f′ of something and never leaves it
-        assert on(divergence.contains, on(divergence.derivative, np.linspace(-20, 3, 200))).all()
+        assert evaluate(divergence.contains, evaluate(divergence.derivative, np.linspace(-20, 3, 200))).all()
 
 
 def h(divergence: Divergence, distance: np.ndarray, mu: float = 1.0, c: float = 1.0) -> np.ndarray:
     """``h(t) = f*(f′(μ exp(−c t)))``, Eq. 20."""
-    return on(divergence.composition, math.log(mu) - c * np.asarray(distance, dtype=np.float64))
+    return evaluate(divergence.composition, math.log(mu) - c * np.asarray(distance, dtype=np.float64))
 
 
 def simplex(n: int, d: int) -> np.ndarray:
@@ -691,9 +864,9 @@ def test_both_terms_fall_with_the_distance():
     distance = np.linspace(0, 4, 401)
     for divergence in EVERY:
         np.testing.assert_array_less(0, slope(divergence.composition, np.linspace(-10, 3, 50)))
-        assert (np.diff(on(divergence.derivative, -5 * distance)) < 0).all()
+        assert (np.diff(evaluate(divergence.derivative, -5 * distance)) < 0).all()
         for mu, c in ((1.0, 1.0), (7.3, 1.0), (1.0, 2.0)):
-            assert (np.diff(on(divergence.derivative, math.log(mu) - c * distance)) < 0).all()
+            assert (np.diff(evaluate(divergence.derivative, math.log(mu) - c * distance)) < 0).all()
             assert (np.diff(h(divergence, distance, mu, c)) < 0).all()
 
 
@@ -703,7 +876,7 @@ def test_a_regular_simplex_is_the_strict_minimum(shape, mu, c):
     n, _ = shape
     distance = configurations(*shape, 400)
     regular = 2 * n / (n - 1)
-    np.testing.assert_allclose(squares(simplex(*shape)), regular, atol=1e-12)
+    assert_allclose(squared_distances(simplex(*shape)), regular, atol=1e-12)
     grid = np.linspace(0, 4, 2001)
     for divergence in (*TABLE_1, divergences.JEFFREY):
         assert divergence.spreads(mu)
@@ -732,7 +905,7 @@ def test_minimising_the_negative_term_reaches_the_simplex(divergence, shape):
         start = np.random.default_rng(seed).standard_normal(n * d)
         found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "ftol": 0, "gtol": 1e-10})
         x = found.x.reshape(n, d) / np.linalg.norm(found.x.reshape(n, d), axis=1, keepdims=True)
-        np.testing.assert_allclose(squares(x), 2 * n / (n - 1), atol=1e-5)
+        assert_allclose(squared_distances(x), 2 * n / (n - 1), atol=1e-5)
 
 
 def test_jensen_is_attained_over_distinct_pairs_and_not_over_all(stated):
@@ -741,17 +914,17 @@ def test_jensen_is_attained_over_distinct_pairs_and_not_over_all(stated):
         middle, bound = h(divergence, distance.mean(1)), h(divergence, 2 * n / (n - 1))
         assert (h(divergence, distance).mean(1) >= middle - 1e-12).all()
         assert (middle >= bound - 1e-12).all()
-        assert h(divergence, squares(simplex(n, d))).mean() == pytest.approx(bound, abs=1e-12)
+        assert h(divergence, squared_distances(simplex(n, d))).mean() == pytest.approx(bound, abs=1e-12)
     for n, d in SHAPES:
         distance = configurations(n, d, 400, seed=2)
-        distance = np.concatenate([distance, squares(simplex(n, d))[None]])
+        distance = np.concatenate([distance, squared_distances(simplex(n, d))[None]])
         for divergence in TABLE_1:
             everything = (h(divergence, distance).sum(1) + n * h(divergence, 0.0)) / n**2
             assert (everything > h(divergence, 2.0) + 1e-4).all()
     # KL, five points: the simplex itself, the bound of Eq. 26 and the bound that is attained.
     kl = divergences.KL
     at_simplex = (20 * math.exp(-2.5) + 5) / 25
-    assert (h(kl, squares(simplex(5, 4))).sum() + 5 * h(kl, 0.0)) / 25 == pytest.approx(at_simplex)
+    assert (h(kl, squared_distances(simplex(5, 4))).sum() + 5 * h(kl, 0.0)) / 25 == pytest.approx(at_simplex)
     assert h(kl, 2.0) == pytest.approx(math.exp(-2))
     stated("fmicl/eq-26", simplex=at_simplex, bound=math.exp(-2))
 
@@ -760,9 +933,9 @@ def test_a_regular_simplex_needs_n_minus_one_dimensions():
     for n in range(2, 12):
         points = simplex(n, n - 1)
         gram = points @ points.T
-        np.testing.assert_allclose(gram, np.where(np.eye(n) == 1, 1, -1 / (n - 1)), atol=1e-12)
+        assert_allclose(gram, np.where(np.eye(n) == 1, 1, -1 / (n - 1)), atol=1e-12)
         assert np.linalg.matrix_rank(gram) == n - 1
-        np.testing.assert_allclose(points.sum(0), 0, atol=1e-12)
+        assert_allclose(points.sum(0), 0, atol=1e-12)
         total = ((points[:, None] - points[None]) ** 2).sum()
         assert total == pytest.approx(2 * n**2)
         assert total == pytest.approx(n * (n - 1) * (2 + 2 / (n - 1)))
@@ -787,7 +960,7 @@ def convex(name: str, mu: float, c: float) -> bool:
     """Whether h is strictly convex on [0, 4], from the slope of f*∘f′ in log u."""
     v = np.linspace(math.log(mu) - 4 * c, math.log(mu), 4001)
     weight = slope(divergences.get(name).composition, v)
-    np.testing.assert_allclose(weight, CURVATURE[name](np.exp(v)), rtol=1e-9, atol=1e-12)
+    assert_allclose(weight, CURVATURE[name](np.exp(v)), rtol=1e-9, atol=1e-12)
     return bool((np.diff(weight) > 0).all())
 
 
@@ -808,20 +981,22 @@ def test_vincze_le_cam_loses_eq_20_above_two_and_can_prefer_two_clusters(stated)
         assert not divergences.get(name).spreads(edge + 1e-9)
     # Assumption 3 at 1/2σ² = 1 has μ = e² / 0F1(; d/2; 1) > 2 in every dimension.
     heights = [math.exp(2) / hyp0f1(d / 2, 1.0) for d in (2, 3, 128, 512, 768)]
-    np.testing.assert_allclose(heights[:3], [3.24, 4.07, 7.27], atol=0.01)
+    assert_allclose(heights[:3], [3.24, 4.07, 7.27], atol=0.01)
     assert min(heights) > 2
     pairs = np.array([[1.0, 0, 0], [1, 0, 0], [-1, 0, 0], [-1, 0, 0]])
     for divergence, mu in ((divergences.VINCZE_LE_CAM_PRINTED, 50.0), (divergences.VINCZE_LE_CAM, 100.0)):
-        clusters, regular = (h(divergence, squares(x), mu).mean() for x in (pairs, simplex(4, 3)))
+        clusters, regular = (h(divergence, squared_distances(x), mu).mean() for x in (pairs, simplex(4, 3)))
         assert clusters < regular - 0.1
     stated("fmicl/eq-20-table-1", clusters=clusters, simplex=regular)
-    assert h(divergences.VINCZE_LE_CAM, squares(pairs), 1.0).mean() > h(divergences.VINCZE_LE_CAM, 8 / 3) + 0.1
+    assert (
+        h(divergences.VINCZE_LE_CAM, squared_distances(pairs), 1.0).mean() > h(divergences.VINCZE_LE_CAM, 8 / 3) + 0.1
+    )
 
 
 def test_every_centred_configuration_minimises_reverse_kl():
     divergence = divergences.REVERSE_KL
     assert not convex("reverse_kl", 1.0, 1.0)
-    np.testing.assert_allclose(np.diff(h(divergence, np.linspace(0, 4, 50)), 2), 0, atol=1e-12)
+    assert_allclose(np.diff(h(divergence, np.linspace(0, 4, 50)), 2), 0, atol=1e-12)
     rng = np.random.default_rng(0)
     for n, d in ((4, 3), (6, 5), (8, 3)):
         least = h(divergence, 2 * n / (n - 1))
@@ -829,10 +1004,10 @@ def test_every_centred_configuration_minimises_reverse_kl():
             x = rng.standard_normal((n, d))
             x /= np.linalg.norm(x, axis=1, keepdims=True)
             middle = float((x.mean(0) ** 2).sum())
-            value = h(divergence, squares(x)).mean()
+            value = h(divergence, squared_distances(x)).mean()
             assert value == pytest.approx(least + 2 * n / (n - 1) * middle, abs=1e-12)
             x[n // 2 :] = -x[: n // 2]  # centred, and no simplex
-            assert h(divergence, squares(x)).mean() == pytest.approx(least, abs=1e-12)
+            assert h(divergence, squared_distances(x)).mean() == pytest.approx(least, abs=1e-12)
 
 
 def test_two_opposite_clusters_minimise_neyman():
@@ -841,8 +1016,8 @@ def test_two_opposite_clusters_minimise_neyman():
     assert (np.diff(h(divergence, np.linspace(0, 4, 50)), 2) < 0).all()
     for n, d in ((4, 3), (6, 5), (8, 9)):
         clusters = np.repeat([[1.0], [-1.0]], n // 2, axis=0) * np.eye(d)[0]
-        least = h(divergence, squares(clusters)).mean()
-        assert least < h(divergence, squares(simplex(n, n - 1))).mean() - 0.1
+        least = h(divergence, squared_distances(clusters)).mean()
+        assert least < h(divergence, squared_distances(simplex(n, n - 1))).mean() - 0.1
         assert (h(divergence, configurations(n, d if d >= n - 1 else n - 1, 600)).mean(1) >= least - 1e-10).all()
 
 
@@ -853,8 +1028,8 @@ def test_equal_features_are_the_worst_for_the_negative_term():
         # Eq. 11 with aligned positive pairs: two opposite clusters beat equal features for every α > 0.
         spread = np.array([[1.0, 0], [1, 0], [-1, 0], [-1, 0]])
         for alpha in (1.0, 40.0):
-            top = float(on(divergence.derivative, np.array(0.0)))
-            assert top - alpha * h(divergence, squares(spread)).mean() > top - alpha * h(divergence, 0.0)
+            top = float(evaluate(divergence.derivative, np.array(0.0)))
+            assert top - alpha * h(divergence, squared_distances(spread)).mean() > top - alpha * h(divergence, 0.0)
 
 
 def curvatures(joint: exact.Joint, divergence: Divergence, mu: float, c: float, alpha: float) -> np.ndarray:
@@ -888,7 +1063,7 @@ def test_the_weight_and_not_the_divergence_decides_whether_equal_features_rest()
             for alpha in (0.5 * (1 - rho) / mu, 0.99 * (1 - rho) / mu, 1.01 * (1 - rho) / mu, 40.0 / mu):
                 found = curvatures(joint, divergence, mu, c, alpha)
                 right = push * np.repeat([0.0, *(1 - correlations - alpha * mu)], 2)  # 0: all views move alike
-                np.testing.assert_allclose(found, np.sort(right), atol=1e-10 * push * (1 + alpha * mu))
+                assert_allclose(found, np.sort(right), atol=1e-10 * push * (1 + alpha * mu))
                 assert (found.min() < -1e-4 * push * (1 - rho)) == (alpha * mu > 1 - rho)
     settings = papers.published("fmicl", 7).pivot_table(index="row", columns="column", values="value")
     assert (settings["mu"] * settings["alpha"] > 1).all()  # above 1 − ρ for every ρ ≥ 0
@@ -910,7 +1085,7 @@ def kernel_class(seed: int, mu: float, c: float) -> tuple[np.ndarray, exact.Join
     angle = rng.uniform(0, 2 * np.pi, (3, 3))
     distance = 2 - 2 * np.cos(angle[:, :, None] - angle[:, None])
     table = rng.dirichlet(np.full(9, 0.7)).reshape(3, 3) + 0.02
-    return on(divergences.KL.derivative, math.log(mu) - c * distance), exact.Joint.of(table + table.T)
+    return evaluate(divergences.KL.derivative, math.log(mu) - c * distance), exact.Joint.of(table + table.T)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -919,7 +1094,7 @@ def test_theorem_6_step_by_step(seed, n):
     # every expectation and every Rademacher complexity by enumeration
     slope = (0.5, 1.0, 4.0)[seed % 3]  # μ: how fast φ = f* may change
     t, p = kernel_class(seed, mu=slope, c=(0.3, 1.0)[seed % 2])
-    phi = on(divergences.KL.conjugate, t)
+    phi = evaluate(divergences.KL.conjugate, t)
     r_t, r_f = np.ptp(t), np.ptp(phi)
     drawn = np.array(list(product(range(3), repeat=n)))
     one_by_one = p.x[drawn].prod(1)
@@ -966,8 +1141,8 @@ def error_law(n: int, mu: float, c: float, agree: float, first: float = 0.5) -> 
     """
     apart = (1 - agree) / 2
     law = np.array([first - apart, apart, apart, 1 - first - apart])  # aa, ab, ba, bb
-    score = on(divergences.KL.derivative, math.log(mu) - 4 * c * np.array([0.0, 1, 1, 0]))
-    push = on(divergences.KL.composition, math.log(mu) - 4 * c * np.array([0.0, 1.0]))
+    score = evaluate(divergences.KL.derivative, math.log(mu) - 4 * c * np.array([0.0, 1, 1, 0]))
+    push = evaluate(divergences.KL.composition, math.log(mu) - 4 * c * np.array([0.0, 1.0]))
     truth = law @ score - (push[0] * (first**2 + (1 - first) ** 2) + push[1] * 2 * first * (1 - first))
     counts = np.array([drawn for drawn in product(range(n + 1), repeat=4) if sum(drawn) == n])
     log_p = gammaln(n + 1) - gammaln(counts + 1).sum(1) + xlogy(counts, law).sum(1)
@@ -1004,8 +1179,8 @@ def test_a_third_of_the_bound_of_theorem_6_is_none(setting):
 def test_the_conjugate_changes_at_most_mu_times_as_fast_as_the_score():
     for divergence, mu in product(EVERY, (0.5, 1.0, 7.3)):
         v = np.linspace(math.log(mu) - 4, math.log(mu), 200)
-        rate = slope(divergence.conjugate, on(divergence.derivative, v))
-        np.testing.assert_allclose(rate, np.exp(v), rtol=1e-8)
+        rate = slope(divergence.conjugate, evaluate(divergence.derivative, v))
+        assert_allclose(rate, np.exp(v), rtol=1e-8)
         assert rate.max() <= mu * (1 + 1e-8)
 
 
