@@ -438,273 +438,409 @@ def test_the_composition_of_vincze_le_cam_is_not_the_printed_one():
     assert positive_mean(INDEPENDENT, best_score) - row.composition(1.0) == pytest.approx(-1)
 
 
-def circle(points: int = 256) -> np.ndarray:
+# Section 3.2: the kernel of Assumption 3. All expectations are over the uniform distribution of a sphere.
+
+
+class Space(NamedTuple):
+    """A sphere, and a quadrature rule for its uniform distribution."""
+
+    nodes: np.ndarray  # [points, d] unit vectors
+    weights: np.ndarray  # [points] of sum 1
+    area: float  # of a circle the length
+
+    @property
+    def dimension(self) -> int:
+        return self.nodes.shape[1]
+
+
+def circle(points: int = 256) -> Space:
     angle = np.arange(points) * 2 * np.pi / points
-    return np.column_stack([np.cos(angle), np.sin(angle)])
+    nodes = np.column_stack([np.cos(angle), np.sin(angle)])
+    return Space(nodes, np.full(points, 1 / points), 2 * np.pi)
 
 
-def sphere(points: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights on the unit sphere of three dimensions; the weights sum to 1: the uniform distribution."""
+def sphere(points: int = 40) -> Space:
+    """The unit sphere of three dimensions: Gauss–Legendre nodes in height, equal angles around the axis."""
     z, weight = np.polynomial.legendre.leggauss(points)
-    angle = np.arange(2 * points) * np.pi / points
-    radius = np.sqrt(1 - z**2)[:, None]
-    nodes = np.stack([radius * np.cos(angle), radius * np.sin(angle), z[:, None] + 0 * angle], -1).reshape(-1, 3)
-    return nodes, np.repeat(weight / 2, 2 * points) / (2 * points)
+    angles = 2 * points
+    angle = np.arange(angles) * np.pi / points
+    radius = np.sqrt(1 - z**2)
+    x = radius[:, None] * np.cos(angle)  # [heights, angles]
+    y = radius[:, None] * np.sin(angle)
+    height = np.broadcast_to(z[:, None], x.shape)
+    nodes = np.stack([x, y, height], axis=-1).reshape(-1, 3)
+    return Space(nodes, np.repeat(weight / 2, angles) / angles, 4 * np.pi)
 
 
-def mean_kernel(nodes: np.ndarray, weight: np.ndarray, kappa: float) -> float:
-    return float(weight @ np.exp(-((nodes[:, None] - nodes[None]) ** 2).sum(-1) * kappa / 2) @ weight)
-
-
-SPACES = [(circle(), np.full(256, 1 / 256), 2 * np.pi), (*sphere(), 4 * np.pi)]
-"""Nodes, weights, and the length or area."""
+SPACES = [circle(), sphere()]
+CIRCLE, SPHERE = SPACES
 kappas = pytest.mark.parametrize("kappa", [0.1, 2.0, 10.0])
+
+
+def mean_exponential(space: Space, kappa: float) -> float:
+    """E exp(κ x·y) for independent uniform x and y by quadrature: 1 / C of Assumption 3."""
+    return float(space.weights @ np.exp(kappa * space.nodes @ space.nodes.T) @ space.weights)
+
+
+def bessel_form(dimension: int, kappa: float) -> float:
+    """The same in closed form."""
+    return float(hyp0f1(dimension / 2, kappa**2 / 4))
+
+
+def mean_kernel(space: Space, kappa: float) -> float:
+    """E exp(−κ ‖x − y‖² / 2) for independent uniform x and y: the mean of a kernel of height 1."""
+    differences = space.nodes[:, None] - space.nodes[None]
+    distance = (differences**2).sum(-1)
+    return float(space.weights @ np.exp(-distance * kappa / 2) @ space.weights)
 
 
 @kappas
 def test_the_marginals_of_the_kernel_are_uniform(kappa):
-    assert [hyp0f1(d / 2, kappa**2 / 4) for d in (2, 3)] == pytest.approx(
-        [i0(kappa), np.sinh(kappa) / kappa], rel=1e-12
-    )
-    for nodes, weight, _ in SPACES:
-        somewhere = np.random.default_rng(0).standard_normal((50, nodes.shape[1]))
-        somewhere /= np.linalg.norm(somewhere, axis=1, keepdims=True)
-        inverse = hyp0f1(nodes.shape[1] / 2, kappa**2 / 4)  # 1 / C
-        assert_allclose(np.exp(kappa * somewhere @ nodes.T) @ weight / inverse, 1, rtol=1e-12)
+    """Eqs. 6–8: p_g(x, y) = C exp(x·y / σ²) has uniform marginals, that is E_y p_g(x, y) = 1 for every x."""
+    assert bessel_form(2, kappa) == pytest.approx(i0(kappa), rel=1e-12)
+    assert bessel_form(3, kappa) == pytest.approx(np.sinh(kappa) / kappa, rel=1e-12)
+    for space in SPACES:
+        x = unit(np.random.default_rng(0).standard_normal((50, space.dimension)))
+        marginal = np.exp(kappa * x @ space.nodes.T) @ space.weights / bessel_form(space.dimension, kappa)
+        assert_allclose(marginal, 1, rtol=1e-12)
 
 
 @kappas
 def test_the_height_of_the_kernel_makes_it_a_density_ratio(kappa):
-    for nodes, weight, _ in SPACES:
-        inverse = weight @ np.exp(kappa * nodes @ nodes.T) @ weight  # 1 / C
-        height = math.exp(kappa) / inverse
-        assert height * mean_kernel(nodes, weight, kappa) == pytest.approx(1, rel=1e-12)
-        assert inverse == pytest.approx(hyp0f1(nodes.shape[1] / 2, kappa**2 / 4), rel=1e-12)
+    """Assumption 3 with c = 1: the height μ = e^{1/σ²} C gives the kernel a mean of 1, as a density ratio has."""
+    for space in SPACES:
+        inverse_c = mean_exponential(space, kappa)
+        height = math.exp(kappa) / inverse_c
+        assert height * mean_kernel(space, kappa) == pytest.approx(1, rel=1e-12)
+        assert inverse_c == pytest.approx(bessel_form(space.dimension, kappa), rel=1e-12)
 
 
 def test_the_marginal_density_is_one_and_not_one_over_the_area():
+    """After Eq. 7: the constant c = p_g(x) is 1, because all means are over the uniform distribution.
+
+    It is printed as 1 / area. With it, Assumption 3 has a "ratio" whose mean is area², not 1.
+    """
     kappa = 2.0
-    for nodes, weight, area in SPACES:
-        inverse = weight @ np.exp(kappa * nodes @ nodes.T) @ weight
-        density = np.exp(kappa * nodes @ nodes[0]) @ weight / inverse
+    for space in SPACES:
+        inverse_c = mean_exponential(space, kappa)
+        x = space.nodes[0]
+        density = np.exp(kappa * space.nodes @ x) @ space.weights / inverse_c
         assert density == pytest.approx(1, rel=1e-12)
-        assert abs(density - 1 / area) > 0.8
-        # With c = 1 / area the printed μ = e^{1/σ²} C / c² makes a "ratio" whose mean is area², not 1.
-        height = math.exp(kappa) / inverse * area**2
-        assert height * mean_kernel(nodes, weight, kappa) == pytest.approx(area**2, rel=1e-12)
+        assert abs(density - 1 / space.area) > 0.8
+        printed_height = math.exp(kappa) / inverse_c * space.area**2
+        assert printed_height * mean_kernel(space, kappa) == pytest.approx(space.area**2, rel=1e-12)
 
 
 @kappas
 def test_the_conditionals_are_von_mises_fisher(kappa):
-    # scipy's densities are with respect to the length and the area, the paper's to the uniform distribution
-    laws = vonmises(kappa), vonmises_fisher([0.0, 0.0, 1.0], kappa)
-    for (nodes, weight, area), law in zip(SPACES, laws, strict=True):
-        mean = np.eye(nodes.shape[1])[0 if len(nodes[0]) == 2 else 2]
-        joint = np.exp(kappa * nodes @ mean)
-        conditional = joint / (weight @ joint)
-        points = np.arctan2(nodes[:, 1], nodes[:, 0]) if nodes.shape[1] == 2 else nodes
-        assert_allclose(conditional, area * law.pdf(points), rtol=1e-10)
+    """After Eq. 8: p_g(y | x) is a von Mises–Fisher law with mean direction x and concentration 1 / σ².
+
+    scipy's densities are with respect to the length and the area, the paper's to the uniform distribution.
+    """
+    angle = np.arctan2(CIRCLE.nodes[:, 1], CIRCLE.nodes[:, 0])
+    on_circle = vonmises(kappa).pdf(angle)
+    on_sphere = vonmises_fisher([0.0, 0.0, 1.0], kappa).pdf(SPHERE.nodes)
+    cases = [(CIRCLE, [1.0, 0.0], on_circle), (SPHERE, [0.0, 0.0, 1.0], on_sphere)]
+    for space, x, density in cases:
+        kernel = np.exp(kappa * space.nodes @ np.array(x))
+        conditional = kernel / (space.weights @ kernel)
+        assert_allclose(conditional, space.area * density, rtol=1e-10)
 
 
-def steered(tilt: float, kappa: float, points: int = 720) -> tuple[np.ndarray, np.ndarray]:
-    """On the circle: x with density ∝ exp(tilt cos x), y von Mises around x. ``p[i, d]`` of x at i, y d steps on.
+def tilted_pairs(tilt: float, kappa: float, points: int = 720) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs on the circle: x has a density ∝ exp(tilt cos x), y is von Mises around x.
 
-    Also the squared distance at ``d`` steps.
+    Returns ``[points, points]`` the probability of x at position i and y d steps on, and ``[points]`` the squared
+    distance ‖x − y‖² at d steps.
     """
     angle = 2 * np.pi * np.arange(points) / points
-    p = np.exp(tilt * np.cos(angle))[:, None] * np.exp(kappa * np.cos(angle))[None]
-    return p / p.sum(), 2 - 2 * np.cos(angle)
+    of_x = np.exp(tilt * np.cos(angle))
+    of_step = np.exp(kappa * np.cos(angle))
+    pairs = np.outer(of_x, of_step)
+    return pairs / pairs.sum(), 2 - 2 * np.cos(angle)
 
 
-def by_distance(p: np.ndarray) -> np.ndarray:
-    """Average of log p over the positive pairs of each distance."""
+def mean_log_density(p: np.ndarray) -> np.ndarray:
+    """``[steps]`` the average of log p over the positive pairs of each distance, as in Figs. 1 and 7."""
     return (p * np.log(p)).sum(0) / p.sum(0)
 
 
-def residual(values: np.ndarray, distance: np.ndarray) -> float:
+def off_line(values: np.ndarray, distance: np.ndarray) -> float:
+    """How far the values are from the straight line through them."""
     line = np.polyfit(distance, values, 1)
     return float(np.abs(values - np.polyval(line, distance)).max())
 
 
 @pytest.mark.parametrize("kappa", [0.5, 4.0])
 def test_log_density_that_is_linear_for_every_pair_is_the_kernel(kappa):
-    p, distance = steered(0.0, kappa)
-    assert residual(np.log(p).ravel(), np.broadcast_to(distance, p.shape).ravel()) < 1e-12
+    """Sec. 3.2, Figs. 1 and 7: if log p(x, y) is linear in ‖x − y‖² pair by pair, p is the kernel of Assumption 3."""
+    p, distance = tilted_pairs(0.0, kappa)
+    of_each_pair = np.broadcast_to(distance, p.shape).ravel()
+    assert off_line(np.log(p).ravel(), of_each_pair) < 1e-12
     assert_allclose(p.sum(1), 1 / len(p), rtol=1e-12)
     assert_allclose(p[0] / p[0, 0], np.exp(-distance * kappa / 2), rtol=1e-12)
-    tilted, distance = steered(0.3, kappa)
-    assert residual(np.log(tilted).ravel(), np.broadcast_to(distance, p.shape).ravel()) > 0.2
+    tilted, _ = tilted_pairs(0.3, kappa)
+    assert off_line(np.log(tilted).ravel(), of_each_pair) > 0.2
 
 
 def test_averages_at_one_distance_do_not_see_the_marginals(stated):
-    p, distance = steered(1.18, 4.0)
-    marginal = p.sum(1)
-    steps = np.arange(len(p))
-    of_y = np.array([p[steps, (y - steps) % len(p)].sum() for y in steps])
-    density_ratio = p / (marginal[:, None] * of_y[(steps[:, None] + steps[None]) % len(p)])
-    spread = density_ratio.max(0) / density_ratio.min(0)
-    assert residual(by_distance(p), distance) < 1e-13
-    assert marginal.max() / marginal.min() > 10
-    assert spread.min() > 3
-    assert residual(by_distance(p**1.5 / (p**1.5).sum()), distance) < 1e-12  # another such law, also linear
-    bent = p * np.exp(0.1 * distance**2)
-    assert residual(by_distance(bent / bent.sum()), distance) > 0.1  # what the averages do see
-    stated("fmicl/linear-log-density", marginal=marginal.max() / marginal.min(), ratio=spread.min())
+    """Sec. 3.2, Figs. 1 and 7: averages of log p at one distance are linear for laws that are not the kernel.
+
+    Here x is far from uniform, and the density ratio varies at every single distance.
+    """
+    p, distance = tilted_pairs(1.18, 4.0)
+    position = np.arange(len(p))
+    y = (position[:, None] + position) % len(p)  # [x, step]: the position of y
+    of_x = p.sum(1)
+    of_y = np.bincount(y.ravel(), weights=p.ravel())
+    density_ratio = p / (of_x[:, None] * of_y[y])
+    spread_of_x = of_x.max() / of_x.min()
+    spread_of_ratio = density_ratio.max(0) / density_ratio.min(0)  # [step]
+
+    assert off_line(mean_log_density(p), distance) < 1e-13
+    assert spread_of_x > 10
+    assert spread_of_ratio.min() > 3
+    power = p**1.5 / (p**1.5).sum()  # another such law, also linear
+    assert off_line(mean_log_density(power), distance) < 1e-12
+    bent = p * np.exp(0.1 * distance**2)  # what the averages do see
+    assert off_line(mean_log_density(bent / bent.sum()), distance) > 0.1
+    stated("fmicl/linear-log-density", marginal=spread_of_x, ratio=spread_of_ratio.min())
 
 
-def weighted(divergence: Divergence, alpha: float) -> tuple[Callable, Callable, float]:
-    """f_α, f_α* as Proposition 5 has it, and α f(1/α)."""
-    at = alpha * float(divergence.f(torch.tensor(1 / alpha, dtype=torch.float64)))
-    return (
-        lambda x: alpha * evaluate(divergence.f, x / alpha) - at,
-        lambda t: alpha * evaluate(divergence.conjugate, t) + at,
-        at,
-    )
+# Section 3.3 and Appendix A.2: the weight α of the second term.
+
+
+class Weighted(NamedTuple):
+    """Proposition 5: the function f_α(u) = α f(u / α) − α f(1 / α), and its conjugate as the paper has it."""
+
+    divergence: Divergence
+    alpha: float
+
+    @property
+    def constant(self) -> float:
+        """α f(1 / α)."""
+        return self.alpha * float(evaluate(self.divergence.f, np.array(1 / self.alpha)))
+
+    def f(self, u: np.ndarray) -> np.ndarray:
+        return self.alpha * evaluate(self.divergence.f, u / self.alpha) - self.constant
+
+    def conjugate(self, scores: np.ndarray) -> np.ndarray:
+        """f_α*(t) = α f*(t) + α f(1 / α)."""
+        return self.alpha * evaluate(self.divergence.conjugate, scores) + self.constant
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 7.0, 40.0])
 def test_the_weighted_function_and_its_conjugate(alpha):
+    """Proposition 5: f_α is strictly convex with f_α(1) = 0, and f_α* is its conjugate."""
     for divergence in EVERY:
-        f, conjugate, _ = weighted(divergence, alpha)
-        assert float(f(np.array(1.0))) == pytest.approx(0, abs=1e-12)
-        assert (np.diff(f(np.linspace(0.05, 20, 500)), 2) > 0).all()
+        weighted = Weighted(divergence, alpha)
+        assert float(weighted.f(np.array(1.0))) == pytest.approx(0, abs=1e-12)
+        f_on_grid = weighted.f(np.linspace(0.05, 20, 500))
+        assert (np.diff(f_on_grid, 2) > 0).all()
         scores = evaluate(divergence.derivative, np.linspace(-2, 2, 41))
-        assert_allclose(conjugate(scores), supremum(f, scores), rtol=1e-9, atol=1e-9)
+        assert_allclose(weighted.conjugate(scores), supremum(weighted.f, scores), rtol=1e-9, atol=1e-9)
 
 
 @some
 @given(problems(), st.sampled_from([0.2, 3.0, 40.0]))
 def test_the_weighted_objective_bounds_the_weighted_information(problem, alpha):
+    """Proposition 5: Eq. 10 of f_α is the objective with G / α and weight α, less the constant α f(1 / α).
+
+    So it bounds the f_α-information from below, for any kernel G(x, y) > 0.
+    """
     joint = problem.joint
-    log_kernel = np.clip(problem.critic, -5, 5)  # log G(x, y), any
+    log_kernel = np.clip(problem.critic, -5, 5)
+    log_shrunk = log_kernel - math.log(alpha)  # log G / α
     for divergence in EVERY:
-        f, conjugate, constant = weighted(divergence, alpha)
-        information = (joint.product * f(joint.table / joint.product)).sum()
+        weighted = Weighted(divergence, alpha)
+        information = product_mean(joint, weighted.f(joint.table / joint.product))
         assert information >= -1e-9
-        shrunk = log_kernel - math.log(alpha)
-        scores = evaluate(divergence.derivative, shrunk)  # f_α′(G) = f′(G / α)
-        eq_10 = (joint.table * scores).sum() - (joint.product * conjugate(scores)).sum()
-        proposition = (joint.table * scores).sum() - alpha * (
-            joint.product * evaluate(divergence.composition, shrunk)
-        ).sum()
-        assert eq_10 == pytest.approx(proposition - constant, rel=1e-8, abs=1e-8)
-        assert eq_10 <= information + 1e-8 * (1 + abs(information))
+        scores = evaluate(divergence.derivative, log_shrunk)  # f_α′(G) = f′(G / α)
+        positive_term = positive_mean(joint, scores)
+        eq_10 = positive_term - product_mean(joint, weighted.conjugate(scores))
+        proposition = positive_term - alpha * product_mean(joint, evaluate(divergence.composition, log_shrunk))
+        assert eq_10 == pytest.approx(proposition - weighted.constant, rel=1e-8, abs=1e-8)
+        assert eq_10 <= with_slack(information, relative=1e-8)
 
 
-def weighted_objective(divergence: Divergence, mu: float, alpha: float, near, far) -> np.ndarray:
+def weighted_objective(
+    divergence: Divergence, mu: float, alpha: float, near: np.ndarray, far: np.ndarray
+) -> np.ndarray:
     """Algorithm 1 (maximised) where all positive pairs have squared distance ``near`` and all others ``far``."""
     positive = evaluate(divergence.derivative, math.log(mu) - near)
     return positive - alpha * evaluate(divergence.composition, math.log(mu) - far)
 
 
-def _affine(left: np.ndarray, right: np.ndarray) -> float:
+def misfit(left: np.ndarray, right: np.ndarray) -> float:
     """How far ``left`` is from a positive multiple of ``right`` plus a constant; 0: they rank everything alike."""
-    left, right = left - left.mean(), right - right.mean()
+    left = left - left.mean()
+    right = right - right.mean()
     factor = max((left @ right) / (right @ right), 0.0)
     return float(np.abs(left - factor * right).max() / np.abs(left).max())
 
 
-DISTANCES = np.array(np.meshgrid([0.0, 0.5, 1.0], [1.0, 2.0, 2.5])).reshape(2, -1)
+NEAR, FAR = (grid.ravel() for grid in np.meshgrid([0.0, 0.5, 1.0], [1.0, 2.0, 2.5]))
+"""``[9]`` squared distances of positive and of other pairs: every combination."""
 
 
 def test_the_weight_absorbs_the_height_of_the_kernel_for_powers_only(stated):
-    for divergence in (*(d for d in EVERY if d.name not in ("js", "vincze_le_cam", "jeffrey")), divergences.tsallis(2)):
-        right = weighted_objective(divergence, 7.3, 1.0, *DISTANCES)
-        assert _affine(right, weighted_objective(divergence, 1.0, 7.3, *DISTANCES)) < 1e-12
-    for divergence in (divergences.JS, divergences.VINCZE_LE_CAM, divergences.JEFFREY):
-        right = weighted_objective(divergence, 7.3, 1.0, *DISTANCES)
+    """Sec. 3.3: "α also absorbs the parameter μ" holds for f whose f′ is a power or the logarithm.
+
+    There μ = 7.3 with α = 1 is, up to a factor and a constant, μ = 1 with α = 7.3. For JS, Vincze–Le Cam and Jeffrey
+    no α comes near.
+    """
+    mu = 7.3
+    no_powers = (divergences.JS, divergences.VINCZE_LE_CAM, divergences.JEFFREY)
+    for divergence in (*EVERY, divergences.tsallis(2)):
+        if divergence not in no_powers:
+            of_height = weighted_objective(divergence, mu, 1.0, NEAR, FAR)
+            of_weight = weighted_objective(divergence, 1.0, mu, NEAR, FAR)
+            assert misfit(of_height, of_weight) < 1e-12
+
+    gap = {}
+    for divergence in no_powers:
+        of_height = weighted_objective(divergence, mu, 1.0, NEAR, FAR)
         weights = np.exp(np.linspace(-5, 8, 400))
-        nearest = min(_affine(right, weighted_objective(divergence, 1.0, a, *DISTANCES)) for a in weights)
-        assert nearest > 0.02
-        if divergence is divergences.JS:
-            stated("fmicl/alpha-absorbs-mu", gap=nearest)
+        misfits = [misfit(of_height, weighted_objective(divergence, 1.0, alpha, NEAR, FAR)) for alpha in weights]
+        gap[divergence.name] = min(misfits)
+        assert gap[divergence.name] > 0.02
+    stated("fmicl/alpha-absorbs-mu", gap=gap["js"])
 
 
-def shifted(joint: exact.Joint, scores: np.ndarray, v: float, divergence: Divergence = divergences.KL) -> float:
-    """What Eq. 13 takes the supremum of."""
-    return exact.f_information(joint, scores - v, divergence)
+# Section 3.4: the shift of Eq. 13, InfoNCE, Alignment and Uniformity, and the spectral loss.
+
+
+def shifted(joint: exact.Joint, scores: np.ndarray, v: float) -> float:
+    """Eq. 13 takes the supremum over v of this: the bound of Eq. 2 for KL at the scores s − v."""
+    return exact.f_information(joint, scores - v, divergences.KL)
+
+
+def log_mean_exp(joint: exact.Joint, scores: np.ndarray) -> float:
+    """log E× exp s."""
+    top = scores.max()
+    return math.log(product_mean(joint, np.exp(scores - top))) + top
+
+
+def rounding(scores: np.ndarray) -> float:
+    """What rounding may do to a mean of such scores."""
+    return 1e-10 * (1 + abs(scores).max())
 
 
 @some
 @given(problems())
 def test_donsker_varadhan_is_the_best_shift_of_kl(problem):
+    """Eqs. 13 and 14: for KL the best shift is v = log E× exp(s) − 1, and it gives E₊ s − log E× exp(s)."""
     joint, scores = problem.joint, problem.critic
-    value = exact.donsker_varadhan(joint, scores)
-    best = math.log((joint.product * np.exp(scores - scores.max())).sum()) + scores.max() - 1
-    tolerance = 1e-10 * (1 + abs(scores).max())
-    assert shifted(joint, scores, best) == pytest.approx(value, abs=tolerance)
+    eq_14 = exact.donsker_varadhan(joint, scores)
+    best = log_mean_exp(joint, scores) - 1
+    assert shifted(joint, scores, best) == pytest.approx(eq_14, abs=rounding(scores))
     for offset in problem.rng.uniform(-5, 5, size=6):
-        assert shifted(joint, scores, best + offset) <= value + tolerance
+        assert shifted(joint, scores, best + offset) <= eq_14 + rounding(scores)
 
 
 def test_the_printed_shift_is_not_the_best(stated):
+    """After Eq. 13: the printed v = log(E× s) − 1 lacks an exponential, and is not the best shift."""
     scores = np.array([[2.0, 0.5], [0.5, 2.0]])
-    printed = math.log((PAIR.product * scores).sum()) - 1
-    right = math.log((PAIR.product * np.exp(scores)).sum()) - 1
+    printed = math.log(product_mean(PAIR, scores)) - 1
+    right = log_mean_exp(PAIR, scores) - 1
     lost = shifted(PAIR, scores, right) - shifted(PAIR, scores, printed)
     assert lost > 1
     stated("fmicl/dv-maximiser", printed=printed, right=right, lost=lost)
     # For the cosines of independent features the mean score is 0 or less, and the printed shift does not exist.
-    assert (PAIR.product * np.array([[1.0, -1.0], [-1.0, 1.0]])).sum() == 0
+    cosines = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    assert product_mean(PAIR, cosines) == 0
 
 
 @some
 @given(problems(), st.floats(-3, 3))
 def test_a_shift_is_a_weight_for_kl(problem, v):
-    joint, scores = problem.joint, np.clip(problem.critic, -30, 30)
-    with_weight = (joint.table * scores).sum() - math.exp(-v) * (joint.product * np.exp(scores - 1)).sum()
+    """Before Eq. 14: for KL a shift v acts as the weight α = e^−v, up to the constant v.
+
+    The best shift, which gives Eq. 14, is the weight α = 1 / E× exp(s − 1).
+    """
+    joint = problem.joint
+    scores = np.clip(problem.critic, -30, 30)
+    positive_term = positive_mean(joint, scores)
+    negative_term = product_mean(joint, np.exp(scores - 1))  # E× f*(s)
+    with_weight = positive_term - math.exp(-v) * negative_term
     assert shifted(joint, scores, v) == pytest.approx(with_weight - v, rel=1e-10, abs=1e-10)
-    best = 1 / (joint.product * np.exp(scores - 1)).sum()
-    value = (joint.table * scores).sum() - 1 + math.log(best)
-    assert exact.donsker_varadhan(joint, scores) == pytest.approx(value, abs=1e-9)
+    best_weight = 1 / negative_term
+    at_best = positive_term - best_weight * negative_term + math.log(best_weight)
+    assert exact.donsker_varadhan(joint, scores) == pytest.approx(at_best, abs=1e-9)
 
 
 def test_a_shift_is_no_weight_for_pearson(stated):
-    # Push on a negative pair of score s: f*′(s − v) with the shift, α f*′(s) with the weight.
-    shift = slope(divergences.PEARSON.conjugate, np.array([0.0, 1.0]) - 1.0)
-    weight = slope(divergences.PEARSON.conjugate, np.array([0.0, 1.0]))
-    assert shift[1] / shift[0] == pytest.approx(2)
-    assert weight[1] / weight[0] == pytest.approx(1.5)  # for every α
-    stated("fmicl/shift-is-weight", shift=shift[1] / shift[0], weight=weight[1] / weight[0])
+    """Before Eq. 14: for Pearson no weight has the effect of the shift v = 1.
+
+    What pushes on a negative pair of score s is f*′(s − v) with the shift, and α f*′(s) with the weight. The shift
+    pushes twice as much on a score of 1 as on 0; the weight 1.5 times as much, whatever α is.
+    """
+    scores = np.array([0.0, 1.0])
+    with_shift = slope(divergences.PEARSON.conjugate, scores - 1.0)
+    with_weight = slope(divergences.PEARSON.conjugate, scores)
+    assert with_shift[1] / with_shift[0] == pytest.approx(2)
+    assert with_weight[1] / with_weight[0] == pytest.approx(1.5)
+    stated(
+        "fmicl/shift-is-weight",
+        shift=with_shift[1] / with_shift[0],
+        weight=with_weight[1] / with_weight[0],
+    )
 
 
 @many
 @given(problems())
 def test_kl_is_below_donsker_varadhan_is_below_info_nce(problem):
+    """Eqs. 12, 15 and 16: for every score KL-f-MICL ≤ Eq. 14 ≤ Eq. 12 ≤ I(X; Y), all maximised.
+
+    Eq. 12 is InfoNCE with the expectation over all y: E₊ s − E_x log E_y exp s.
+    """
     joint, scores = problem.joint, problem.critic
-    tolerance = 1e-10 * (1 + abs(scores).max())
-    inner = joint.x @ exact.threshold(joint, scores)  # left side of Eq. 15
-    outer = math.log((joint.product * np.exp(scores - scores.max())).sum()) + scores.max()
-    assert inner <= outer + tolerance
-    positive = (joint.table * scores).sum()
-    assert exact.nwj(joint, scores) <= exact.donsker_varadhan(joint, scores) + tolerance
-    assert exact.donsker_varadhan(joint, scores) == pytest.approx(positive - outer, abs=tolerance)
+    mean_of_logs = joint.x @ exact.threshold(joint, scores)  # E_x log E_y exp s
+    log_of_mean = log_mean_exp(joint, scores)
+    assert mean_of_logs <= log_of_mean + rounding(scores)  # Eq. 15
+
+    positive_term = positive_mean(joint, scores)
+    kl_micl = exact.nwj(joint, scores)
+    eq_14 = exact.donsker_varadhan(joint, scores)
     eq_12 = exact.unnormalised_barber_agakov(joint, scores, given="x")
-    assert eq_12 == pytest.approx(positive - inner, abs=tolerance)
-    assert positive - outer <= eq_12 + tolerance
+    assert eq_14 == pytest.approx(positive_term - log_of_mean, abs=rounding(scores))
+    assert eq_12 == pytest.approx(positive_term - mean_of_logs, abs=rounding(scores))
+
+    assert kl_micl <= eq_14 + rounding(scores)
+    assert positive_term - log_of_mean <= eq_12 + rounding(scores)
     assert eq_12 <= joint.mutual_information + 1e-9
 
 
 @some
 @given(problems(most=4), st.integers(2, 5))
 def test_without_the_positive_below_the_line_info_nce_is_above_for_every_k(problem, k):
+    """Eq. 16: with K − 1 negatives alone in its denominator, InfoNCE is on average above Eq. 12, so above Eq. 14."""
     joint, scores = problem.joint, problem.critic
-    tolerance = 1e-10 * (1 + abs(scores).max())
     eq_12 = exact.unnormalised_barber_agakov(joint, scores, given="x")
-    assert exact.leave_one_out(joint, scores, k) >= eq_12 - tolerance
-    assert eq_12 >= exact.donsker_varadhan(joint, scores) - tolerance
+    assert exact.leave_one_out(joint, scores, k) >= eq_12 - rounding(scores)
+    assert eq_12 >= exact.donsker_varadhan(joint, scores) - rounding(scores)
 
 
 def test_with_the_positive_below_the_line_info_nce_falls_below_f_micl(stated):
+    """Sec. 1 and after Eq. 16: InfoNCE with the positive in its denominator is no upper bound of f-MICL.
+
+    It stays below log K, while the KL-f-MICL objective reaches the mutual information.
+    """
     joint = exact.Joint.of(np.eye(5) * 0.96 + 0.01)
     scores = joint.log_ratio
-    objective = exact.nwj(joint, 1 + scores)  # KL-f-MICL at its optimal similarity, Eq. 10
-    assert objective == pytest.approx(joint.mutual_information, abs=1e-12)
-    losses = {k: exact.info_nce(joint, scores, k) for k in (2, 3, 8)}
-    assert losses[2] < math.log(2) < objective
-    assert losses[3] < math.log(3) < objective
-    assert losses[8] < objective
-    stated("fmicl/simclr-upper-bound", diagonal=joint.table[0, 0], micl=objective, two=losses[2], eight=losses[8])
+    kl_micl = exact.nwj(joint, 1 + scores)  # Eq. 10 at its optimal similarity
+    assert kl_micl == pytest.approx(joint.mutual_information, abs=1e-12)
+    info_nce = {k: exact.info_nce(joint, scores, k) for k in (2, 3, 8)}
+    assert info_nce[2] < math.log(2) < kl_micl
+    assert info_nce[3] < math.log(3) < kl_micl
+    assert info_nce[8] < kl_micl
+    stated(
+        "fmicl/simclr-upper-bound",
+        diagonal=joint.table[0, 0],
+        micl=kl_micl,
+        two=info_nce[2],
+        eight=info_nce[8],
+    )
 
 
 def features(near: float, far: float) -> tuple[np.ndarray, np.ndarray]:
