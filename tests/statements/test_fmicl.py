@@ -843,129 +843,180 @@ def test_with_the_positive_below_the_line_info_nce_falls_below_f_micl(stated):
     )
 
 
-def features(near: float, far: float) -> tuple[np.ndarray, np.ndarray]:
-    """Two positive pairs on the sphere of four dimensions: ‖xᵢ − yᵢ‖² = near, ‖x₁ − x₂‖² = ‖y₁ − y₂‖² = far."""
-    x = np.zeros((2, 4))
-    x[:, 0] = [1, 1 - far / 2]
-    x[1, 1] = math.sqrt(max(0.0, 1 - x[1, 0] ** 2))
-    turn = np.kron([[0, -1], [1, 0]], np.eye(2))  # a right angle to every vector
-    cosine = 1 - near / 2
-    return x, cosine * x + math.sqrt(max(0.0, 1 - cosine**2)) * x @ turn.T
+def sine(cosine: float) -> float:
+    return math.sqrt(max(0.0, 1 - cosine**2))
+
+
+def two_positive_pairs(near: float, far: float) -> tuple[np.ndarray, np.ndarray]:
+    """Features x and y ``[2, 4]`` on the unit sphere: ‖xᵢ − yᵢ‖² = near, ‖x₁ − x₂‖² = ‖y₁ − y₂‖² = far."""
+    cosine_far = 1 - far / 2
+    cosine_near = 1 - near / 2
+    x = np.array([[1, 0, 0, 0], [cosine_far, sine(cosine_far), 0, 0]])
+    turned = np.roll(x, 2, axis=1)  # each x by a right angle, into the last two dimensions
+    return x, cosine_near * x + sine(cosine_near) * turned
 
 
 def squared_distances(x: np.ndarray) -> np.ndarray:
-    """Squared distances of all ordered pairs i ≠ j."""
-    return ((x[:, None] - x[None]) ** 2).sum(-1)[~np.eye(len(x), dtype=bool)]
+    """``[..., n(n − 1)]`` the squared distances of all ordered pairs i ≠ j of points ``[..., n, d]``."""
+    differences = x[..., :, None, :] - x[..., None, :, :]
+    distinct = ~np.eye(x.shape[-2], dtype=bool)
+    return (differences**2).sum(-1)[..., distinct]
 
 
-def au(x: np.ndarray, y: np.ndarray, t: float = 2.0, weight: float = 1.0) -> float:
-    """Alignment and uniformity of Wang and Isola, negated so that it is maximised; defaults: α = 2, t = 2, weight 1."""
-    uniform = (
-        math.log(np.exp(-t * squared_distances(x)).mean()) + math.log(np.exp(-t * squared_distances(y)).mean())
-    ) / 2
-    return float(-((x - y) ** 2).sum(1).mean() - weight * uniform)
+def mean_alignment(x: np.ndarray, y: np.ndarray) -> float:
+    """The mean squared distance of the positive pairs."""
+    return float(((x - y) ** 2).sum(1).mean())
 
 
-def kl_dv(x: np.ndarray, y: np.ndarray, c: float, mu: float = 1.0) -> float:
+def log_mean_kernel(x: np.ndarray, c: float) -> float:
+    """Log of the mean of exp(−c ‖xᵢ − xⱼ‖²) over i ≠ j: the uniformity of Wang and Isola."""
+    return math.log(np.exp(-c * squared_distances(x)).mean())
+
+
+def alignment_and_uniformity(x: np.ndarray, y: np.ndarray, t: float = 2.0, weight: float = 1.0) -> float:
+    """Wang and Isola's loss, negated so that it is maximised; the defaults are theirs, with α = 2."""
+    uniformity = (log_mean_kernel(x, t) + log_mean_kernel(y, t)) / 2
+    return -mean_alignment(x, y) - weight * uniformity
+
+
+def eq_14_of_a_batch(x: np.ndarray, y: np.ndarray, c: float, mu: float = 1.0) -> float:
     """Eq. 14 on a batch with s = 1 + log μ − c ‖·‖², the f-Gaussian similarity of KL."""
-    positive = 1 + math.log(mu) - c * ((x - y) ** 2).sum(1)
-    negative = [math.log(np.exp(1 + math.log(mu) - c * squared_distances(z)).mean()) for z in (x, y)]
-    return float(positive.mean() - np.mean(negative))
+    top = 1 + math.log(mu)
+    positive = top - c * ((x - y) ** 2).sum(1)
+    of_x = math.log(np.exp(top - c * squared_distances(x)).mean())
+    of_y = math.log(np.exp(top - c * squared_distances(y)).mean())
+    return float(positive.mean() - (of_x + of_y) / 2)
 
 
-def _batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def random_batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """300 batches of 2 to 6 positive pairs of unit features."""
     rng = np.random.default_rng(3)
     for _ in range(300):
         x = rng.standard_normal((rng.integers(2, 7), rng.integers(2, 6)))
         y = x + rng.choice([0.1, 1.0]) * rng.standard_normal(x.shape)
-        yield x / np.linalg.norm(x, axis=1, keepdims=True), y / np.linalg.norm(y, axis=1, keepdims=True)
+        yield unit(x), unit(y)
 
 
 def test_the_similarity_is_minus_the_distance_for_one_bandwidth_and_height_only():
+    """Eq. 17: for KL s_f = 1 + log μ − ‖x − y‖² / 2σ², which is −‖x − y‖² for μ = 1/e and 2σ² = 1 only."""
     distance = np.array([0.0, 0.5, 2.0, 4.0])
-    assert_allclose(evaluate(divergences.KL.derivative, -1 - distance), -distance, atol=1e-15)
+    similarity = divergences.KL.derivative
+    assert_allclose(evaluate(similarity, -1 - distance), -distance, atol=1e-15)
     # The paper's own setting μ = 1, 2σ² = 1, and its language setting 1 / 2σ² = 20:
-    assert_allclose(evaluate(divergences.KL.derivative, -distance), 1 - distance, atol=1e-15)
-    assert_allclose(evaluate(divergences.KL.derivative, -20 * distance), 1 - 20 * distance, atol=1e-12)
+    assert_allclose(evaluate(similarity, -distance), 1 - distance, atol=1e-15)
+    assert_allclose(evaluate(similarity, -20 * distance), 1 - 20 * distance, atol=1e-12)
 
 
 def test_au_is_kl_if_its_weight_is_one_over_t_and_not_by_default(stated):
-    for x, y in _batches():
-        for t, mu in product((0.5, 1.0, 2.0, 5.0), (1 / math.e, 1.0, 5.0)):  # t = 1: Eq. 17; Eq. 14 does not see μ
-            assert au(x, y, t, weight=1 / t) == pytest.approx(kl_dv(x, y, t, mu) / t, abs=1e-12)
-    close, wide = features(0.0, 1.0), features(1.0, 2.0)
+    """Eq. 17 and Sec. 3.4: Alignment and Uniformity is Eq. 14 divided by t, if the weight of uniformity is 1 / t.
+
+    With the default, t = 2 and weight 1, it is Eq. 14 for no bandwidth, height or factor: of two batches that are
+    equal for every Eq. 14 it prefers one.
+    """
+    for x, y in random_batches():
+        for t in (0.5, 1.0, 2.0, 5.0):  # t = 1 is Eq. 17
+            au = alignment_and_uniformity(x, y, t, weight=1 / t)
+            for mu in (1 / math.e, 1.0, 5.0):  # Eq. 14 does not see μ
+                assert au == pytest.approx(eq_14_of_a_batch(x, y, t, mu) / t, abs=1e-12)
+
+    close, wide = two_positive_pairs(0.0, 1.0), two_positive_pairs(1.0, 2.0)
     for _, y in (close, wide):
         assert_allclose(np.linalg.norm(y, axis=1), 1)
-    for c in (0.1, 1.0, 2.0, 20.0):  # c (far − near) is the same for both, whatever the bandwidth, height and factor
-        assert kl_dv(*close, c) == pytest.approx(kl_dv(*wide, c), abs=1e-12)
-    assert (au(*close), au(*wide)) == (pytest.approx(2), pytest.approx(3))
-    stated("fmicl/au-special-case", close=au(*close), wide=au(*wide))
+    for c in (0.1, 1.0, 2.0, 20.0):  # Eq. 14 is c (far − near), the same for both
+        assert eq_14_of_a_batch(*close, c) == pytest.approx(eq_14_of_a_batch(*wide, c), abs=1e-12)
+    default_of_close, default_of_wide = alignment_and_uniformity(*close), alignment_and_uniformity(*wide)
+    assert default_of_close == pytest.approx(2)
+    assert default_of_wide == pytest.approx(3)
+    stated("fmicl/au-special-case", close=default_of_close, wide=default_of_wide)
 
 
 def test_cosine_and_gaussian_similarity_agree_for_kl():
-    for x, y in _batches():
+    """After Eq. 17: for unit features −‖x − y‖² = 2 x·y − 2, and Eqs. 12 and 14 do not see the constant."""
+    for x, y in random_batches():
         gaussian = -((x[:, None] - y[None]) ** 2).sum(-1)
-        assert_allclose(gaussian, 2 * x @ y.T - 2, atol=1e-13)
+        cosine = x @ y.T
+        assert_allclose(gaussian, 2 * cosine - 2, atol=1e-13)
         n = len(x)
         joint = exact.Joint(0.9 * np.eye(n) / n + 0.1 / n**2)
         for objective in (exact.donsker_varadhan, exact.unnormalised_barber_agakov):
-            assert objective(joint, gaussian) == pytest.approx(objective(joint, 2 * x @ y.T), abs=1e-12)
+            assert objective(joint, gaussian) == pytest.approx(objective(joint, 2 * cosine), abs=1e-12)
 
 
 @some
 @given(problems())
 def test_chi_squared_minus_one(problem):
-    joint, kernel = problem.joint, np.exp(np.clip(problem.critic, -4, 4))
+    """Eq. 19, corrected: the χ²-MICL objective is 2 E₊ G − E× G² − 1, for any kernel G(x, y) > 0."""
+    joint = problem.joint
+    kernel = np.exp(np.clip(problem.critic, -4, 4))
     objective = exact.f_information(joint, 2 * (kernel - 1), divergences.PEARSON)
-    right = 2 * (joint.table * kernel).sum() - (joint.product * kernel**2).sum() - 1
+    right = 2 * positive_mean(joint, kernel) - product_mean(joint, kernel**2) - 1
     assert objective == pytest.approx(right, rel=1e-10, abs=1e-9)
 
 
 def test_the_printed_constant_of_eq_19_is_wrong(stated):
-    # Independent variables and G = 1, their density ratio: the information is 0.
+    """Eq. 19: with the printed constant −3, independent variables with G = 1, their ratio, have −2 and not 0."""
     kernel = np.ones((3, 2))
     objective = exact.f_information(INDEPENDENT, 2 * (kernel - 1), divergences.PEARSON)
-    printed = 2 * (INDEPENDENT.table * kernel).sum() - (INDEPENDENT.product * kernel**2).sum() - 3
-    assert (objective, printed) == (pytest.approx(0), pytest.approx(-2))
+    printed = 2 * positive_mean(INDEPENDENT, kernel) - product_mean(INDEPENDENT, kernel**2) - 3
+    assert objective == pytest.approx(0)
+    assert printed == pytest.approx(-2)
     stated("fmicl/eq-19", printed=printed)
 
 
-def spectral(joint: exact.Joint, critic: np.ndarray) -> float:
+def spectral_loss(joint: exact.Joint, critic: np.ndarray) -> float:
     """The spectral contrastive loss of HaoChen et al.: −2 E z·z⁺ + E (z·z′)²."""
-    return float(-2 * (joint.table * critic).sum() + (joint.product * critic**2).sum())
+    return -2 * positive_mean(joint, critic) + product_mean(joint, critic**2)
 
 
 @many
 @given(joints(), seeds)
 def test_the_spectral_loss_is_chi_squared_on_the_whole_line(joint, seed):
+    """After Eq. 19: χ²-MICL with cosines s in place of G is −(spectral loss) − 1, with the f* that Table 1 prints.
+
+    The printed f*(t) = t²/4 + t is nowhere below the right one, so the spectral loss, too, bounds the χ²-information.
+    For cosines of at least 0 the two conjugates agree.
+    """
     rng = np.random.default_rng(seed)
     n, m = joint.table.shape
     x, y = rng.standard_normal((n, 3)), rng.standard_normal((m, 3))
-    cosine = (x / np.linalg.norm(x, axis=1, keepdims=True)) @ (y / np.linalg.norm(y, axis=1, keepdims=True)).T
+    cosine = unit(x) @ unit(y).T
     scores = 2 * (cosine - 1)
-    printed = (joint.table * scores).sum() - (joint.product * PRINTED["pearson"].conjugate(scores)).sum()
-    assert printed == pytest.approx(-spectral(joint, cosine) - 1, abs=1e-10)
-    # t²/4 + t is nowhere below the conjugate, so the spectral loss is a bound too; it is f-MICL itself from 0 up.
+    printed_conjugates = PRINTED["pearson"].conjugate(scores)
+    printed = positive_mean(joint, scores) - product_mean(joint, printed_conjugates)
+    assert printed == pytest.approx(-spectral_loss(joint, cosine) - 1, abs=1e-10)
+
     objective = exact.f_information(joint, scores, divergences.PEARSON)
     assert printed <= objective + 1e-10
     assert objective <= joint.f_information(divergences.PEARSON) * (1 + 1e-9) + 1e-10
-    positive = abs(cosine)
-    objective = exact.f_information(joint, 2 * (positive - 1), divergences.PEARSON)
-    assert objective == pytest.approx(-spectral(joint, positive) - 1, abs=1e-10)
+
+    not_negative = abs(cosine)
+    objective = exact.f_information(joint, 2 * (not_negative - 1), divergences.PEARSON)
+    assert objective == pytest.approx(-spectral_loss(joint, not_negative) - 1, abs=1e-10)
 
 
 def test_cosines_are_outside_of_the_kernel_and_of_the_domain_of_some_divergences():
+    """After Eq. 19 and Sec. 4.3: what a cosine may do that the f-Gaussian similarity f′(G) never does.
+
+    A negative cosine is no density ratio, so χ²-MICL differs from the spectral loss there. And a cosine may lie
+    outside the domain of f* of JS and SH; that of Vincze–Le Cam holds all, only its slope is infinite at 1.
+    """
     cosine = np.array([[1.0, -1.0], [-1.0, 1.0]])
     objective = exact.f_information(PAIR, 2 * (cosine - 1), divergences.PEARSON)
-    assert -spectral(PAIR, cosine) - 1 == pytest.approx(2 * 0.6 - 1 - 1)
+    assert -spectral_loss(PAIR, cosine) - 1 == pytest.approx(2 * 0.6 - 1 - 1)
     assert objective == pytest.approx(-0.8 + 0.5)  # f*(−4) = −1 where the spectral loss has (−1)² − 1 = 0
+
     cosine = np.array([0.5, 0.8, 1.0])
     assert evaluate(divergences.JS.contains, cosine).tolist() == [True, False, False]
     assert evaluate(divergences.HELLINGER.contains, cosine).tolist() == [True, True, False]
     assert evaluate(divergences.VINCZE_LE_CAM.contains, cosine).all()
     assert slope(divergences.VINCZE_LE_CAM.conjugate, np.array([1.0]))[0] == math.inf
-    for divergence in EVERY:  # the f-Gaussian similarity is f′ of something and never leaves it
-        assert evaluate(divergence.contains, evaluate(divergence.derivative, np.linspace(-20, 3, 200))).all()
+
+    for divergence in EVERY:
+        similarity = evaluate(divergence.derivative, np.linspace(-20, 3, 200))
+        assert evaluate(divergence.contains, similarity).all()
+
+
+# Theorem 4 and Appendix B: what minimises the negative term.
 
 
 def h(divergence: Divergence, distance: np.ndarray, mu: float = 1.0, c: float = 1.0) -> np.ndarray:
@@ -973,106 +1024,162 @@ def h(divergence: Divergence, distance: np.ndarray, mu: float = 1.0, c: float = 
     return evaluate(divergence.composition, math.log(mu) - c * np.asarray(distance, dtype=np.float64))
 
 
+def negative_term(divergence: Divergence, distances: np.ndarray, mu: float = 1.0, c: float = 1.0) -> np.ndarray:
+    """The mean of h over the ordered pairs i ≠ j of each configuration: ``[..., n(n − 1)]`` to ``[...]``."""
+    return h(divergence, distances, mu, c).mean(-1)
+
+
+def simplex_distance(n: int) -> float:
+    """The squared distance of two points of a centred regular simplex of n points."""
+    return 2 * n / (n - 1)
+
+
 def simplex(n: int, d: int) -> np.ndarray:
-    """n unit vectors in d ≥ n − 1 dimensions with equal distances."""
+    """``[n, d]`` unit vectors with equal distances, in d ≥ n − 1 dimensions."""
     centred = np.eye(n) - 1 / n
     _, _, basis = np.linalg.svd(centred)
-    points = centred @ basis[: n - 1].T
-    return np.pad(points / np.linalg.norm(points, axis=1, keepdims=True), ((0, 0), (0, d - n + 1)))
+    points = unit(centred @ basis[: n - 1].T)
+    return np.pad(points, ((0, 0), (0, d - n + 1)))
 
 
 def configurations(n: int, d: int, count: int, seed: int = 0) -> np.ndarray:
-    """``[count, n(n − 1)]`` squared distances: random points, clusters, and simplices disturbed a little or much."""
+    """``[count, n(n − 1)]`` squared distances of n points on the sphere of d dimensions.
+
+    By turns one cluster, a simplex disturbed a little or much, two opposite clusters, and random points.
+    """
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((count, n, d))
-    x[::4] = rng.standard_normal((len(x[::4]), 1, d)) + 0.3 * x[::4]
-    x[1::4] = simplex(n, d) + rng.choice([1e-3, 0.1, 0.5], size=(len(x[1::4]), 1, 1)) * x[1::4]
-    x[2::4] = np.sign(x[2::4, :, :1]) * np.eye(d)[0] + 0.2 * x[2::4]
-    x /= np.linalg.norm(x, axis=2, keepdims=True)
-    squared = ((x[:, :, None] - x[:, None]) ** 2).sum(-1)
-    return squared[:, ~np.eye(n, dtype=bool)]
+    one_cluster, near_simplex, two_clusters = x[::4], x[1::4], x[2::4]  # views of x
+    centre = rng.standard_normal((len(one_cluster), 1, d))
+    one_cluster[:] = centre + 0.3 * one_cluster
+    noise = rng.choice([1e-3, 0.1, 0.5], size=(len(near_simplex), 1, 1))
+    near_simplex[:] = simplex(n, d) + noise * near_simplex
+    side = np.sign(two_clusters[:, :, :1])
+    two_clusters[:] = side * np.eye(d)[0] + 0.2 * two_clusters
+    return squared_distances(unit(x))
 
 
 SHAPES = [(2, 2), (3, 2), (4, 3), (4, 6), (7, 6), (9, 20)]
+"""Numbers of points N and of dimensions d, with N ≤ d + 1."""
+SPREADING = [*TABLE_1, divergences.JEFFREY]
+"""The divergences for which h is strictly convex with μ ≤ 2."""
 
 
 def test_both_terms_fall_with_the_distance():
+    """Sec. 3.4, More on AU, and Appendix B: f′(G) and h decrease strictly with the distance.
+
+    So the first term is largest exactly if all positive pairs coincide. h decreases because (f*∘f′)′ > 0.
+    """
     distance = np.linspace(0, 4, 401)
     for divergence in EVERY:
-        np.testing.assert_array_less(0, slope(divergence.composition, np.linspace(-10, 3, 50)))
+        assert (slope(divergence.composition, np.linspace(-10, 3, 50)) > 0).all()
         assert (np.diff(evaluate(divergence.derivative, -5 * distance)) < 0).all()
         for mu, c in ((1.0, 1.0), (7.3, 1.0), (1.0, 2.0)):
-            assert (np.diff(evaluate(divergence.derivative, math.log(mu) - c * distance)) < 0).all()
+            log_kernel = math.log(mu) - c * distance
+            assert (np.diff(evaluate(divergence.derivative, log_kernel)) < 0).all()
             assert (np.diff(h(divergence, distance, mu, c)) < 0).all()
+
+
+def least_curvature(divergence: Divergence, mu: float, c: float) -> float:
+    """The minimum of h″ on [0, 4], by differences.
+
+    With v = log μ − c t, h″(t) = c² w′(v), where w is the slope of f*∘f′ in v.
+    """
+    grid = np.linspace(0, 4, 2001)
+    v = math.log(mu) - c * grid[::-1]  # ascending
+    rise = np.diff(slope(divergence.composition, v))
+    return rise.min() / (grid[1] * c) * c**2
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("mu", "c"), [(1.0, 1.0), (0.3, 2.0), (2.0, 0.5)])
 def test_a_regular_simplex_is_the_strict_minimum(shape, mu, c):
+    """Theorem 4: if h is strictly convex, exactly the centred regular simplices minimise the sum of h over i ≠ j.
+
+    Any configuration exceeds them by at least half the least h″ times the spread of its distances about 2N / (N − 1).
+    """
     n, _ = shape
-    distance = configurations(*shape, 400)
-    regular = 2 * n / (n - 1)
-    assert_allclose(squared_distances(simplex(*shape)), regular, atol=1e-12)
-    grid = np.linspace(0, 4, 2001)
-    for divergence in (*TABLE_1, divergences.JEFFREY):
+    distances = configurations(*shape, 400)
+    assert_allclose(squared_distances(simplex(*shape)), simplex_distance(n), atol=1e-12)
+    spread = ((distances - simplex_distance(n)) ** 2).mean(1)
+    for divergence in SPREADING:
         assert divergence.spreads(mu)
-        least = h(divergence, regular, mu, c)
-        # h″(t) = c² w′(v), w(v) = u² f″(u), v = log u; half its minimum times the spread is what every point pays.
-        bend = np.diff(slope(divergence.composition, math.log(mu) - c * grid[::-1])).min() / (grid[1] * c) * c**2
-        excess = 0.5 * bend * (1 - 1e-2) * ((distance - regular) ** 2).mean(1)
-        assert bend > 0 or (divergence.name, mu) == ("vincze_le_cam", 2.0)
-        assert (h(divergence, distance, mu, c).mean(1) >= least + excess - 1e-12).all()
+        at_simplex = h(divergence, simplex_distance(n), mu, c)
+        curvature = least_curvature(divergence, mu, c)
+        assert curvature > 0 or (divergence.name, mu) == ("vincze_le_cam", 2.0)  # there only h″(0) = 0
+        excess = 0.5 * curvature * (1 - 1e-2) * spread
+        assert (negative_term(divergence, distances, mu, c) >= at_simplex + excess - 1e-12).all()
 
 
-@pytest.mark.parametrize("divergence", [*TABLE_1, divergences.JEFFREY], ids=lambda d: d.name)
+@pytest.mark.parametrize("divergence", SPREADING, ids=[divergence.name for divergence in SPREADING])
 @pytest.mark.parametrize("shape", [(4, 3), (5, 7)], ids=str)
 def test_minimising_the_negative_term_reaches_the_simplex(divergence, shape):
+    """Theorem 4: descent on the negative term, from random points, ends at a regular simplex."""
     n, d = shape
-    off = ~torch.eye(n, dtype=torch.bool)
+    distinct = ~torch.eye(n, dtype=torch.bool)
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         free = torch.tensor(flat.reshape(n, d), requires_grad=True)
         x = free / free.norm(dim=1, keepdim=True)
-        value = divergence.composition(-(2 - 2 * x @ x.T)[off]).mean()
+        distance = (2 - 2 * x @ x.T)[distinct]
+        value = divergence.composition(-distance).mean()
         value.backward()
         return value.item(), free.grad.numpy().ravel()
 
     for seed in range(3):
         start = np.random.default_rng(seed).standard_normal(n * d)
         found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "ftol": 0, "gtol": 1e-10})
-        x = found.x.reshape(n, d) / np.linalg.norm(found.x.reshape(n, d), axis=1, keepdims=True)
-        assert_allclose(squared_distances(x), 2 * n / (n - 1), atol=1e-5)
+        x = unit(found.x.reshape(n, d))
+        assert_allclose(squared_distances(x), simplex_distance(n), atol=1e-5)
 
 
 def test_jensen_is_attained_over_distinct_pairs_and_not_over_all(stated):
-    for (n, d), divergence in product(SHAPES, (*TABLE_1, divergences.JEFFREY)):
-        distance = configurations(n, d, 400, seed=1)
-        middle, bound = h(divergence, distance.mean(1)), h(divergence, 2 * n / (n - 1))
-        assert (h(divergence, distance).mean(1) >= middle - 1e-12).all()
-        assert (middle >= bound - 1e-12).all()
-        assert h(divergence, squared_distances(simplex(n, d))).mean() == pytest.approx(bound, abs=1e-12)
+    """Eqs. 26 and 27: over the pairs i ≠ j Jensen's bound is h(2N / (N − 1)), and the simplex attains it.
+
+    The paper also sums the pairs i = j, of distance 0. Its bound h(2) then holds but nothing attains it.
+    """
+    for (n, d), divergence in product(SHAPES, SPREADING):
+        distances = configurations(n, d, 400, seed=1)
+        of_mean_distance = h(divergence, distances.mean(1))
+        bound = h(divergence, simplex_distance(n))
+        assert (negative_term(divergence, distances) >= of_mean_distance - 1e-12).all()
+        assert (of_mean_distance >= bound - 1e-12).all()
+        assert negative_term(divergence, squared_distances(simplex(n, d))) == pytest.approx(bound, abs=1e-12)
+
+    def mean_over_all_pairs(divergence: Divergence, distances: np.ndarray, n: int) -> np.ndarray:
+        """The left side of Eq. 26, of distances ``[..., n(n − 1)]``."""
+        return (h(divergence, distances).sum(-1) + n * h(divergence, 0.0)) / n**2
+
     for n, d in SHAPES:
-        distance = configurations(n, d, 400, seed=2)
-        distance = np.concatenate([distance, squared_distances(simplex(n, d))[None]])
+        random = configurations(n, d, 400, seed=2)
+        distances = np.vstack([random, squared_distances(simplex(n, d))])
         for divergence in TABLE_1:
-            everything = (h(divergence, distance).sum(1) + n * h(divergence, 0.0)) / n**2
-            assert (everything > h(divergence, 2.0) + 1e-4).all()
-    # KL, five points: the simplex itself, the bound of Eq. 26 and the bound that is attained.
-    kl = divergences.KL
+            printed_bound = h(divergence, 2.0)
+            assert (mean_over_all_pairs(divergence, distances, n) > printed_bound + 1e-4).all()
+
+    # KL, five points: a simplex has 20 pairs of squared distance 2.5 and 5 of 0.
     at_simplex = (20 * math.exp(-2.5) + 5) / 25
-    assert (h(kl, squared_distances(simplex(5, 4))).sum() + 5 * h(kl, 0.0)) / 25 == pytest.approx(at_simplex)
-    assert h(kl, 2.0) == pytest.approx(math.exp(-2))
-    stated("fmicl/eq-26", simplex=at_simplex, bound=math.exp(-2))
+    printed_bound = math.exp(-2)
+    simplex_of_five = squared_distances(simplex(5, 4))
+    assert mean_over_all_pairs(divergences.KL, simplex_of_five, 5) == pytest.approx(at_simplex)
+    assert h(divergences.KL, 2.0) == pytest.approx(printed_bound)
+    stated("fmicl/eq-26", simplex=at_simplex, bound=printed_bound)
 
 
 def test_a_regular_simplex_needs_n_minus_one_dimensions():
+    """Eqs. 28 and 29: a centred regular simplex of N points has xᵢ·xⱼ = −1 / (N − 1) and rank N − 1.
+
+    Its squared distances are 2N / (N − 1) and add up to 2N² over all ordered pairs.
+    """
     for n in range(2, 12):
         points = simplex(n, n - 1)
         gram = points @ points.T
-        assert_allclose(gram, np.where(np.eye(n) == 1, 1, -1 / (n - 1)), atol=1e-12)
+        right_gram = np.full((n, n), -1 / (n - 1))
+        np.fill_diagonal(right_gram, 1)
+        assert_allclose(gram, right_gram, atol=1e-12)
         assert np.linalg.matrix_rank(gram) == n - 1
         assert_allclose(points.sum(0), 0, atol=1e-12)
-        total = ((points[:, None] - points[None]) ** 2).sum()
+        total = squared_distances(points).sum()
         assert total == pytest.approx(2 * n**2)
         assert total == pytest.approx(n * (n - 1) * (2 + 2 / (n - 1)))
 
@@ -1093,123 +1200,208 @@ CURVATURE = {
 
 
 def convex(name: str, mu: float, c: float) -> bool:
-    """Whether h is strictly convex on [0, 4], from the slope of f*∘f′ in log u."""
-    v = np.linspace(math.log(mu) - 4 * c, math.log(mu), 4001)
-    weight = slope(divergences.get(name).composition, v)
-    assert_allclose(weight, CURVATURE[name](np.exp(v)), rtol=1e-9, atol=1e-12)
-    return bool((np.diff(weight) > 0).all())
+    """Whether h is strictly convex on [0, 4]: whether u² f″(u), the slope of f*∘f′ in log u, increases."""
+    log_u = np.linspace(math.log(mu) - 4 * c, math.log(mu), 4001)
+    curvature = slope(divergences.get(name).composition, log_u)
+    assert_allclose(curvature, CURVATURE[name](np.exp(log_u)), rtol=1e-9, atol=1e-12)
+    return bool((np.diff(curvature) > 0).all())
 
 
 def test_table_1_satisfies_eq_20_for_heights_up_to_two():
+    """After Theorem 4: all divergences of Table 1, and Jeffrey, have a strictly convex h if μ ≤ 2.
+
+    All but Vincze–Le Cam have it for every μ. The bandwidth does not matter.
+    """
     for mu, c in product((0.05, 1.0, 1.9, 2.0), (0.5, 1.0, 2.0)):
-        assert all(convex(divergence.name, mu, c) for divergence in (*TABLE_1, divergences.JEFFREY))
+        for divergence in SPREADING:
+            assert convex(divergence.name, mu, c)
     for mu, name in product((7.3, 100.0), ("kl", "js", "pearson", "hellinger", "tsallis", "jeffrey")):
         assert convex(name, mu, 1.0)
         assert divergences.get(name).spreads(mu)
 
 
 def test_vincze_le_cam_loses_eq_20_above_two_and_can_prefer_two_clusters(stated):
+    """After Theorem 4 and Appendix B: for Vincze–Le Cam h is not strictly convex if μ > 2; the height does matter.
+
+    With the printed composition the edge is μ = 1. For large μ two opposite clusters beat the simplex.
+    """
     for name, edge in (("vincze_le_cam", 2.0), ("vincze_le_cam_printed", 1.0)):
         for c in (0.1, 0.5, 1.0, 3.0):
             assert convex(name, edge, c)
             assert not convex(name, edge + 0.05, c)
         assert divergences.get(name).spreads(edge)
         assert not divergences.get(name).spreads(edge + 1e-9)
+
     # Assumption 3 at 1/2σ² = 1 has μ = e² / 0F1(; d/2; 1) > 2 in every dimension.
     heights = [math.exp(2) / hyp0f1(d / 2, 1.0) for d in (2, 3, 128, 512, 768)]
     assert_allclose(heights[:3], [3.24, 4.07, 7.27], atol=0.01)
     assert min(heights) > 2
-    pairs = np.array([[1.0, 0, 0], [1, 0, 0], [-1, 0, 0], [-1, 0, 0]])
-    for divergence, mu in ((divergences.VINCZE_LE_CAM_PRINTED, 50.0), (divergences.VINCZE_LE_CAM, 100.0)):
-        clusters, regular = (h(divergence, squared_distances(x), mu).mean() for x in (pairs, simplex(4, 3)))
-        assert clusters < regular - 0.1
-    stated("fmicl/eq-20-table-1", clusters=clusters, simplex=regular)
-    assert (
-        h(divergences.VINCZE_LE_CAM, squared_distances(pairs), 1.0).mean() > h(divergences.VINCZE_LE_CAM, 8 / 3) + 0.1
-    )
+
+    two_clusters = squared_distances(np.array([[1.0, 0, 0], [1, 0, 0], [-1, 0, 0], [-1, 0, 0]]))
+    regular = squared_distances(simplex(4, 3))
+    printed, right = divergences.VINCZE_LE_CAM_PRINTED, divergences.VINCZE_LE_CAM
+    assert negative_term(printed, two_clusters, mu=50.0) < negative_term(printed, regular, mu=50.0) - 0.1
+    of_clusters = negative_term(right, two_clusters, mu=100.0)
+    of_simplex = negative_term(right, regular, mu=100.0)
+    assert of_clusters < of_simplex - 0.1
+    assert negative_term(right, two_clusters, mu=1.0) > h(right, 8 / 3) + 0.1  # with μ = 1 the simplex is better
+    stated("fmicl/eq-20-table-1", clusters=of_clusters, simplex=of_simplex)
 
 
 def test_every_centred_configuration_minimises_reverse_kl():
+    """Appendix B, proof of Theorem 4: for reverse KL h is linear, so all centred configurations are minima.
+
+    The negative term exceeds its least value by 2N / (N − 1) times the squared length of the mean feature.
+    """
     divergence = divergences.REVERSE_KL
     assert not convex("reverse_kl", 1.0, 1.0)
-    assert_allclose(np.diff(h(divergence, np.linspace(0, 4, 50)), 2), 0, atol=1e-12)
+    h_on_grid = h(divergence, np.linspace(0, 4, 50))
+    assert_allclose(np.diff(h_on_grid, 2), 0, atol=1e-12)
+
     rng = np.random.default_rng(0)
     for n, d in ((4, 3), (6, 5), (8, 3)):
-        least = h(divergence, 2 * n / (n - 1))
+        least = h(divergence, simplex_distance(n))
         for _ in range(200):
-            x = rng.standard_normal((n, d))
-            x /= np.linalg.norm(x, axis=1, keepdims=True)
-            middle = float((x.mean(0) ** 2).sum())
-            value = h(divergence, squared_distances(x)).mean()
-            assert value == pytest.approx(least + 2 * n / (n - 1) * middle, abs=1e-12)
+            x = unit(rng.standard_normal((n, d)))
+            off_centre = float((x.mean(0) ** 2).sum())
+            value = negative_term(divergence, squared_distances(x))
+            assert value == pytest.approx(least + 2 * n / (n - 1) * off_centre, abs=1e-12)
             x[n // 2 :] = -x[: n // 2]  # centred, and no simplex
-            assert h(divergence, squared_distances(x)).mean() == pytest.approx(least, abs=1e-12)
+            assert negative_term(divergence, squared_distances(x)) == pytest.approx(least, abs=1e-12)
 
 
 def test_two_opposite_clusters_minimise_neyman():
+    """Appendix B, proof of Theorem 4: for Neyman h is concave, and two opposite clusters beat the simplex."""
     divergence = divergences.NEYMAN
     assert not convex("neyman", 1.0, 1.0)
-    assert (np.diff(h(divergence, np.linspace(0, 4, 50)), 2) < 0).all()
+    h_on_grid = h(divergence, np.linspace(0, 4, 50))
+    assert (np.diff(h_on_grid, 2) < 0).all()
     for n, d in ((4, 3), (6, 5), (8, 9)):
-        clusters = np.repeat([[1.0], [-1.0]], n // 2, axis=0) * np.eye(d)[0]
-        least = h(divergence, squared_distances(clusters)).mean()
-        assert least < h(divergence, squared_distances(simplex(n, n - 1))).mean() - 0.1
-        assert (h(divergence, configurations(n, d if d >= n - 1 else n - 1, 600)).mean(1) >= least - 1e-10).all()
+        sides = np.repeat([1.0, -1.0], n // 2)
+        clusters = sides[:, None] * np.eye(d)[0]
+        least = negative_term(divergence, squared_distances(clusters))
+        assert least < negative_term(divergence, squared_distances(simplex(n, n - 1))) - 0.1
+        assert (negative_term(divergence, configurations(n, d, 600)) >= least - 1e-10).all()
 
 
 def test_equal_features_are_the_worst_for_the_negative_term():
+    """After Theorem 4: the objective does not ask for collapse, for any divergence.
+
+    Equal features have the largest negative term of all. With aligned positive pairs Eq. 11 therefore prefers two
+    opposite clusters for every weight α > 0.
+    """
+    two_clusters = squared_distances(np.array([[1.0, 0], [1, 0], [-1, 0], [-1, 0]]))
     for divergence in EVERY:
+        of_equal_features = h(divergence, 0.0)
         for n, d in SHAPES:
-            assert (h(divergence, configurations(n, d, 200)).mean(1) < h(divergence, 0.0)).all()
-        # Eq. 11 with aligned positive pairs: two opposite clusters beat equal features for every α > 0.
-        spread = np.array([[1.0, 0], [1, 0], [-1, 0], [-1, 0]])
+            assert (negative_term(divergence, configurations(n, d, 200)) < of_equal_features).all()
+        of_clusters = negative_term(divergence, two_clusters)
+        aligned = float(evaluate(divergence.derivative, np.array(0.0)))  # the positive term at distance 0
         for alpha in (1.0, 40.0):
-            top = float(evaluate(divergence.derivative, np.array(0.0)))
-            assert top - alpha * h(divergence, squared_distances(spread)).mean() > top - alpha * h(divergence, 0.0)
+            assert aligned - alpha * of_clusters > aligned - alpha * of_equal_features
 
 
-def curvatures(joint: exact.Joint, divergence: Divergence, mu: float, c: float, alpha: float) -> np.ndarray:
-    """Second derivatives of the loss at equal features, on the sphere of 3 dimensions, by how far views move."""
-    together, apart = torch.from_numpy(joint.table), torch.from_numpy(joint.product)
-    views = len(together)
+def curvatures_of_loss(joint: exact.Joint, divergence: Divergence, mu: float, c: float, alpha: float) -> np.ndarray:
+    """``[2 views]`` eigenvalues of the second derivative of the loss, all features equal.
+
+    The features lie on the sphere of 3 dimensions, so each view can move in two directions from (1, 0, 0). The length
+    of a movement of all views is its root mean square under the law of a view.
+    """
+    positive_law, product_law = torch.from_numpy(joint.table), torch.from_numpy(joint.product)
+    views = len(positive_law)
 
     def loss(moved: torch.Tensor) -> torch.Tensor:
-        x = torch.cat([torch.ones(views, 1, dtype=torch.float64), moved.reshape(views, 2)], 1)
+        ones = torch.ones(views, 1, dtype=torch.float64)
+        x = torch.cat([ones, moved.reshape(views, 2)], 1)
         x = x / x.norm(dim=1, keepdim=True)
-        log_u = math.log(mu) - c * (2 - 2 * x @ x.T)
-        return alpha * (apart * divergence.composition(log_u)).sum() - (together * divergence.derivative(log_u)).sum()
+        log_kernel = math.log(mu) - c * (2 - 2 * x @ x.T)
+        positive = (positive_law * divergence.derivative(log_kernel)).sum()
+        negative = (product_law * divergence.composition(log_kernel)).sum()
+        return alpha * negative - positive
 
-    bent = torch.autograd.functional.hessian(loss, torch.zeros(2 * views, dtype=torch.float64)).numpy()
+    equal_features = torch.zeros(2 * views, dtype=torch.float64)
+    hessian = torch.autograd.functional.hessian(loss, equal_features).numpy()
     scale = np.repeat(joint.x, 2) ** -0.5
-    return np.linalg.eigvalsh(scale[:, None] * bent * scale)
+    return np.linalg.eigvalsh(scale[:, None] * hessian * scale)
+
+
+def law_of_two_views(rng: np.random.Generator) -> exact.Joint:
+    """The law of two of five views of one of four items: given the item, both are drawn from the same law."""
+    of_view_given_item = rng.dirichlet(np.full(5, rng.choice([0.2, 1.0, 5.0])), size=4) + 1e-3  # [4, 5]
+    of_view_given_item /= of_view_given_item.sum(1, keepdims=True)
+    of_item = rng.dirichlet(np.full(4, 3.0))
+    return exact.Joint.of(of_view_given_item.T @ np.diag(of_item) @ of_view_given_item)
 
 
 def test_the_weight_and_not_the_divergence_decides_whether_equal_features_rest():
+    """After Theorem 4: equal features are a local minimum of the exact loss if αμ < 1 − ρ, and none if αμ > 1 − ρ.
+
+    ρ is the largest correlation of one function of two views. The divergence only scales the curvatures, which are
+    4 c μ f″(μ) (1 − correlation − αμ) and, where all views move alike, 0. All settings of the paper have αμ > 1.
+    """
     rng = np.random.default_rng(0)
     for mu, c in ((1.0, 1.0), (0.4, 2.0), (1.7, 0.5)):
-        law = rng.dirichlet(np.full(5, rng.choice([0.2, 1.0, 5.0])), size=4) + 1e-3  # of a view, given the item
-        law /= law.sum(1, keepdims=True)
-        joint = exact.Joint.of(law.T @ np.diag(rng.dirichlet(np.full(4, 3.0))) @ law)
-        correlations = np.linalg.eigvalsh(joint.table / np.sqrt(joint.product))[:-1]  # the largest, 1, is a constant's
+        joint = law_of_two_views(rng)
+        all_correlations = np.linalg.eigvalsh(joint.table / np.sqrt(joint.product))
+        correlations = all_correlations[:-1]  # the largest, 1, is that of a constant
         rho = correlations[-1]
         assert 0 <= rho < 1
+        edge = (1 - rho) / mu
         for divergence in EVERY:
-            push = 4 * c * float(slope(divergence.composition, np.array(math.log(mu)))) / mu  # 4 c μ f″(μ)
-            assert push > 0
-            for alpha in (0.5 * (1 - rho) / mu, 0.99 * (1 - rho) / mu, 1.01 * (1 - rho) / mu, 40.0 / mu):
-                found = curvatures(joint, divergence, mu, c, alpha)
-                right = push * np.repeat([0.0, *(1 - correlations - alpha * mu)], 2)  # 0: all views move alike
-                assert_allclose(found, np.sort(right), atol=1e-10 * push * (1 + alpha * mu))
-                assert (found.min() < -1e-4 * push * (1 - rho)) == (alpha * mu > 1 - rho)
+            slope_at_mu = float(slope(divergence.composition, np.array(math.log(mu))))  # μ² f″(μ)
+            scale = 4 * c * slope_at_mu / mu
+            assert scale > 0
+            for alpha in (0.5 * edge, 0.99 * edge, 1.01 * edge, 40.0 / mu):
+                found = curvatures_of_loss(joint, divergence, mu, c, alpha)
+                each_once = np.array([0.0, *(1 - correlations - alpha * mu)])
+                right = scale * np.repeat(each_once, 2)  # the sphere has two directions
+                assert_allclose(found, np.sort(right), atol=1e-10 * scale * (1 + alpha * mu))
+                unstable = found.min() < -1e-4 * scale * (1 - rho)
+                assert unstable == (alpha * mu > 1 - rho)
     settings = papers.published("fmicl", 7).pivot_table(index="row", columns="column", values="value")
     assert (settings["mu"] * settings["alpha"] > 1).all()  # above 1 − ρ for every ρ ≥ 0
 
 
-def rademacher(values: np.ndarray, weight: np.ndarray, n: int) -> float:
-    """E sup over the class of the mean of ε_i v(z_i), by enumeration: values [C, Z], their probabilities [Z]."""
-    drawn = np.array(list(product(range(values.shape[1]), repeat=n)))
-    means = np.einsum("csn,en->sec", values[:, drawn], np.array(list(product((-1, 1), repeat=n)))) / n
-    return float(weight[drawn].prod(1) @ means.max(2).mean(1))
+# Theorem 6 and Appendix C: the error of the objective of a sample. All expectations are by enumeration.
+
+
+def sequences(symbols: int, n: int) -> np.ndarray:
+    """``[symbols**n, n]`` every sequence of n symbols."""
+    return np.array(list(product(range(symbols), repeat=n)))
+
+
+def rademacher(values: np.ndarray, law: np.ndarray, n: int) -> float:
+    """The Rademacher complexity E sup over v of the mean of εᵢ v(zᵢ), for n symbols z from ``law`` and random signs ε.
+
+    ``values`` ``[C, Z]`` are those of each function v of the class at each symbol; ``law`` is ``[Z]``.
+    """
+    drawn = sequences(len(law), n)
+    signs = np.array(list(product((-1, 1), repeat=n)))
+    values_at_draws = values[:, drawn]  # [C, sequences, n]
+    means = np.einsum("csn,en->sec", values_at_draws, signs) / n
+    suprema = means.max(2)  # [sequences, signs]
+    return float(law[drawn].prod(1) @ suprema.mean(1))
+
+
+def supremum_of_errors(values: np.ndarray, law: np.ndarray, n: int, sign: int) -> np.ndarray:
+    """``[Z**n]`` for every sequence of n symbols: the largest of ±(expectation − mean of the sample) in the class.
+
+    ``values`` is ``[C, Z]`` and ``law`` ``[Z]``, as in :func:`rademacher`.
+    """
+    expectations = values @ law
+    means = values[:, sequences(len(law), n)].mean(2)  # [C, sequences]
+    errors = expectations[:, None] - means
+    return (sign * errors).max(0)
+
+
+def check_moments(probability: np.ndarray, excess: np.ndarray, squared_range: float, draws: int) -> None:
+    """The moment generating function is at most that of a Gaussian: E exp(s·excess) ≤ exp(s² range² / 8 draws).
+
+    Both arrays are ``[sequences]``.
+    """
+    for s in (0.3, 1.0, 3.0):
+        log_moment = float(np.log(probability @ np.exp(s * excess)))
+        assert log_moment <= s**2 * squared_range / (8 * draws) + 1e-12
 
 
 def kernel_class(seed: int, mu: float, c: float) -> tuple[np.ndarray, exact.Joint]:
@@ -1218,109 +1410,155 @@ def kernel_class(seed: int, mu: float, c: float) -> tuple[np.ndarray, exact.Join
     The scores are the f-Gaussian similarity of KL.
     """
     rng = np.random.default_rng(seed)
-    angle = rng.uniform(0, 2 * np.pi, (3, 3))
+    angle = rng.uniform(0, 2 * np.pi, (3, 3))  # [encoder, symbol]
     distance = 2 - 2 * np.cos(angle[:, :, None] - angle[:, None])
     table = rng.dirichlet(np.full(9, 0.7)).reshape(3, 3) + 0.02
-    return evaluate(divergences.KL.derivative, math.log(mu) - c * distance), exact.Joint.of(table + table.T)
+    scores = evaluate(divergences.KL.derivative, math.log(mu) - c * distance)
+    return scores, exact.Joint.of(table + table.T)
 
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_theorem_6_step_by_step(seed, n):
-    # every expectation and every Rademacher complexity by enumeration
-    slope = (0.5, 1.0, 4.0)[seed % 3]  # μ: how fast φ = f* may change
-    t, p = kernel_class(seed, mu=slope, c=(0.3, 1.0)[seed % 2])
-    phi = evaluate(divergences.KL.conjugate, t)
-    r_t, r_f = np.ptp(t), np.ptp(phi)
-    drawn = np.array(list(product(range(3), repeat=n)))
-    one_by_one = p.x[drawn].prod(1)
-    steps = (0.3, 1.0, 3.0)
+    """Theorem 6 (Appendix C): the three terms of the proof, each less its Rademacher complexity, are sub-Gaussian.
 
-    def moment(weight: np.ndarray, values: np.ndarray, step: float) -> float:
-        return float(np.log(weight @ np.exp(step * values)))
+    T is a score of the class, φ = f*, and h_T(x) = E_y φ(T(x, y)). The error of Eq. 11 is a sum of three terms:
 
-    # the positive term: pairs as symbols of their own
-    pairs = np.array(list(product(range(9), repeat=n)))
-    of_pairs, flat = p.table.ravel()[pairs].prod(1), t.reshape(3, 9)
-    complexity = rademacher(flat, p.table.ravel(), n)
+    1. E T − mean over i of T(xᵢ, yᵢ), for the positive pairs;
+    2. E h_T − mean over j of h_T(xⱼ);
+    3. the mean over j of Dⱼ = h_T(xⱼ) − mean over i ≠ j of φ(T(xᵢ, xⱼ)).
+    """
+    mu = (0.5, 1.0, 4.0)[seed % 3]  # the most that φ may change where T changes by 1
+    scores, pair = kernel_class(seed, mu, c=(0.3, 1.0)[seed % 2])  # [T, x, y]
+    conjugates = evaluate(divergences.KL.conjugate, scores)
+    r_t, r_f = np.ptp(scores), np.ptp(conjugates)
+    drawn = sequences(3, n)
+    probability = pair.x[drawn].prod(1)
+
+    # Term 1: a pair is one of nine symbols.
+    law_of_pairs = pair.table.ravel()
+    scores_of_pairs = scores.reshape(3, 9)
+    probability_of_pairs = law_of_pairs[sequences(9, n)].prod(1)
+    complexity = rademacher(scores_of_pairs, law_of_pairs, n)
     for sign in (1, -1):
-        excess = (sign * ((flat @ p.table.ravel())[:, None] - flat[:, pairs].mean(2))).max(0) - 2 * complexity
-        assert of_pairs @ excess <= 1e-12
-        for step in steps:
-            assert moment(of_pairs, excess, step) <= step**2 * r_t**2 / (8 * n) + 1e-12
+        excess = supremum_of_errors(scores_of_pairs, law_of_pairs, n, sign) - 2 * complexity
+        assert probability_of_pairs @ excess <= 1e-12  # symmetrisation
+        check_moments(probability_of_pairs, excess, r_t**2, n)
 
-    # the mean over y of φ(T(x, y)), as a function of x: contraction, and Jensen over y
-    of_x = phi @ p.y
-    contracted = slope * sum(p.x[y] * rademacher(t[:, :, y], p.x, n) for y in range(3))
-    assert rademacher(of_x, p.x, n) <= contracted + 1e-12
+    # Term 2: μ times the complexity of T(·, y), on average over y, by contraction and by Jensen's inequality.
+    h_t = conjugates @ pair.y  # [T, x]
+    complexity_given_y = np.array([rademacher(scores[:, :, y], pair.x, n) for y in range(3)])
+    contracted = mu * pair.x @ complexity_given_y  # x and y have the same law
+    assert rademacher(h_t, pair.x, n) <= contracted + 1e-12
     for sign in (1, -1):
-        excess = (sign * ((of_x @ p.x)[:, None] - of_x[:, drawn].mean(2))).max(0) - 2 * contracted
-        for step in steps:
-            assert moment(one_by_one, excess, step) <= step**2 * r_f**2 / (8 * n) + 1e-12
+        excess = supremum_of_errors(h_t, pair.x, n, sign) - 2 * contracted
+        check_moments(probability, excess, r_f**2, n)
 
-    # the rest: the mean over j of sup D_j, dependent on each other, has the moment of one of them
-    later = slope * np.array([rademacher(t[:, :, x], p.x, n - 1) for x in range(3)])
+    # Term 3: the suprema of the Dⱼ depend on each other, but their mean has the moments of one of them.
+    complexity_given_x = mu * np.array([rademacher(scores[:, :, x], pair.x, n - 1) for x in range(3)])
     for sign in (1, -1):
-        w = np.zeros(len(drawn))
+        excess = np.zeros(len(drawn))
         for j in range(n):
-            mean = phi[:, drawn[:, j][:, None], np.delete(drawn, j, 1)].mean(2)
-            w += ((sign * (of_x[:, drawn[:, j]] - mean)).max(0) - 2 * later[drawn[:, j]]) / n
-        for step in steps:
-            assert moment(one_by_one, w, step) <= step**2 * r_f**2 / (8 * (n - 1)) + 1e-12
+            x_j = drawn[:, j]  # [sequences]
+            others = np.delete(drawn, j, axis=1)  # [sequences, n − 1]
+            means = conjugates[:, x_j[:, None], others].mean(2)  # [T, sequences]
+            d_j = h_t[:, x_j] - means
+            excess += ((sign * d_j).max(0) - 2 * complexity_given_x[x_j]) / n
+        check_moments(probability, excess, r_f**2, n - 1)
+
+
+class Setting(NamedTuple):
+    """Two symbols with opposite features: height and 1 / 2σ² of the kernel, and the law of a positive pair."""
+
+    mu: float
+    c: float
+    agree: float  # probability that both of a pair are the same symbol
+    first: float  # probability of the first symbol
+
+
+class ErrorLaw(NamedTuple):
+    """The exact law of the error of Eq. 11 for KL, and the ranges r_T and r_f."""
+
+    probability: np.ndarray  # [samples]
+    error: np.ndarray  # [samples]
+    r_t: float
+    r_f: float
 
 
 @cache
-def error_law(n: int, mu: float, c: float, agree: float, first: float = 0.5) -> tuple[np.ndarray, ...]:
-    """Exact law of the error of Eq. 11 for KL and opposite features of two symbols: probabilities, errors, ranges.
-
-    ``agree`` is the probability that the two of a positive pair are the same symbol, ``first`` that of the first.
-    """
+def error_law(n: int, setting: Setting) -> ErrorLaw:
+    """The errors of all samples of n positive pairs, told apart by how often each of the four pairs occurs."""
+    mu, c, agree, first = setting
     apart = (1 - agree) / 2
-    law = np.array([first - apart, apart, apart, 1 - first - apart])  # aa, ab, ba, bb
-    score = evaluate(divergences.KL.derivative, math.log(mu) - 4 * c * np.array([0.0, 1, 1, 0]))
-    push = evaluate(divergences.KL.composition, math.log(mu) - 4 * c * np.array([0.0, 1.0]))
-    truth = law @ score - (push[0] * (first**2 + (1 - first) ** 2) + push[1] * 2 * first * (1 - first))
-    counts = np.array([drawn for drawn in product(range(n + 1), repeat=4) if sum(drawn) == n])
-    log_p = gammaln(n + 1) - gammaln(counts + 1).sum(1) + xlogy(counts, law).sum(1)
-    a = counts[:, 0] + counts[:, 1]
-    same = (a * (a - 1) + (n - a) * (n - a - 1)) / (n * (n - 1))
-    estimate = counts @ score / n - (push[0] * same + push[1] * (1 - same))
-    return np.exp(log_p), abs(estimate - truth), float(np.ptp(score)), float(np.ptp(push))
+    law = np.array([first - apart, apart, apart, 1 - first - apart])  # of the pairs aa, ab, ba, bb
+    distance_of_pair = np.array([0.0, 4, 4, 0])
+    score_of_pair = evaluate(divergences.KL.derivative, math.log(mu) - c * distance_of_pair)
+    h_same, h_different = h(divergences.KL, np.array([0.0, 4.0]), mu, c)
+
+    same = first**2 + (1 - first) ** 2  # probability that two independent symbols are the same
+    truth = law @ score_of_pair - (h_same * same + h_different * (1 - same))
+
+    counts = np.array([each for each in product(range(n + 1), repeat=4) if sum(each) == n])  # [samples, 4]
+    log_coefficient = gammaln(n + 1) - gammaln(counts + 1).sum(1)
+    probability = np.exp(log_coefficient + xlogy(counts, law).sum(1))
+
+    a = counts[:, 0] + counts[:, 1]  # how many of the xᵢ are the first symbol
+    b = n - a
+    share_same = (a * (a - 1) + b * (b - 1)) / (n * (n - 1))  # of the pairs i ≠ j
+    estimate = counts @ score_of_pair / n - (h_same * share_same + h_different * (1 - share_same))
+    return ErrorLaw(probability, abs(estimate - truth), float(np.ptp(score_of_pair)), float(h_same - h_different))
 
 
-SETTINGS = [(1.0, 0.5, 0.5, 0.5), (0.05, 1.0, 0.5, 0.5), (20.0, 0.3, 1.0, 0.7), (1.0, 1.0, 0.8, 0.8)]
+SETTINGS = [
+    Setting(mu=1.0, c=0.5, agree=0.5, first=0.5),
+    Setting(mu=0.05, c=1.0, agree=0.5, first=0.5),
+    Setting(mu=20.0, c=0.3, agree=1.0, first=0.7),
+    Setting(mu=1.0, c=1.0, agree=0.8, first=0.8),
+]
 
 
-def beyond(n: int, setting: tuple[float, float, float, float], delta: float, share: float) -> float:
-    """Probability that the error exceeds a share of the bound; one function has complexity 0."""
-    probability, error, r_t, r_f = error_law(n, *setting)
-    assert probability.sum() == pytest.approx(1, abs=1e-9)
-    bound = (r_t + 2 * r_f) * math.sqrt(math.log(6 / delta) / (2 * (n - 1)))
-    return float(probability[error > share * bound].sum())
+def only_numbers(setting: Setting) -> str:
+    return str(tuple(setting))
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def probability_beyond(n: int, setting: Setting, delta: float, share: float) -> float:
+    """Probability that the error exceeds a share of the bound of Theorem 6; one function has complexity 0."""
+    law = error_law(n, setting)
+    assert law.probability.sum() == pytest.approx(1, abs=1e-9)
+    bound = (law.r_t + 2 * law.r_f) * math.sqrt(math.log(6 / delta) / (2 * (n - 1)))
+    return float(law.probability[law.error > share * bound].sum())
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=only_numbers)
 @pytest.mark.parametrize("n", [4, 12, 24])
 def test_theorem_6_for_one_function(setting, n):
+    """Theorem 6: with probability 1 − δ the error is at most (r_T + 2 r_f) √(log(6/δ) / 2(N − 1)), for one score T."""
     for delta in (0.5, 0.1, 0.001, 1e-6):
-        assert beyond(n, setting, delta, 1.0) <= delta
+        assert probability_beyond(n, setting, delta, share=1.0) <= delta
 
 
 @pytest.mark.parametrize("setting", [SETTINGS[1], SETTINGS[2]], ids=["positive", "negative"])
 def test_a_third_of_the_bound_of_theorem_6_is_none(setting):
-    # where one of the two terms has nearly all of the range: neither r_T nor 2 r_f may be a third of what it is
-    assert max(beyond(24, setting, delta, 1 / 3) / delta for delta in (0.1, 0.001, 1e-6)) > 1
+    """Theorem 6: neither r_T nor 2 r_f may be a third of what it is, where one term has nearly all of the range."""
+    excesses = [probability_beyond(24, setting, delta, share=1 / 3) / delta for delta in (0.1, 0.001, 1e-6)]
+    assert max(excesses) > 1
 
 
 def test_the_conjugate_changes_at_most_mu_times_as_fast_as_the_score():
+    """Appendix C, for contraction: f*′(f′(u)) = u, so the slope of f* is at most μ on the scores f′(G), G ≤ μ."""
     for divergence, mu in product(EVERY, (0.5, 1.0, 7.3)):
-        v = np.linspace(math.log(mu) - 4, math.log(mu), 200)
-        rate = slope(divergence.conjugate, evaluate(divergence.derivative, v))
-        assert_allclose(rate, np.exp(v), rtol=1e-8)
+        log_kernel = np.linspace(math.log(mu) - 4, math.log(mu), 200)
+        scores = evaluate(divergence.derivative, log_kernel)
+        rate = slope(divergence.conjugate, scores)
+        assert_allclose(rate, np.exp(log_kernel), rtol=1e-8)
         assert rate.max() <= mu * (1 + 1e-8)
 
 
+# What the paper's tables print.
+
+
 def test_what_table_3_prints_of_moco_v3_and_table_7_of_f_micl(stated):
+    """Sec. 4.2: 73.2 for MoCo v3 in Table 3, and the epochs and the batch of f-MICL on ImageNet in Table 7."""
     moco = papers.published("fmicl", 3).set_index("column")["value"]["MoCo v3"]
     settings = papers.published("fmicl", 7).query("row == 'ImageNet'").set_index("column")["value"]
     epochs, batch = int(settings["epoch"]), int(settings["N batch"])
@@ -1329,4 +1567,5 @@ def test_what_table_3_prints_of_moco_v3_and_table_7_of_f_micl(stated):
 
 
 def test_table_4_has_one_other_similarity():
+    """Sec. 3.2: of the "popular choices" of a kernel, Table 4 shows the cosine alone beside the Gaussian."""
     assert set(papers.published("fmicl", 4)["row"]) == {"Gaussian", "Cosine"}
