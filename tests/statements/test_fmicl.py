@@ -82,6 +82,39 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
+def squared_length(vectors: np.ndarray) -> np.ndarray:
+    """The squared lengths of the vectors along the last axis."""
+    return (vectors**2).sum(-1)
+
+
+def strictly_increasing(values: np.ndarray) -> bool:
+    return bool((np.diff(values) > 0).all())
+
+
+def strictly_decreasing(values: np.ndarray) -> bool:
+    return bool((np.diff(values) < 0).all())
+
+
+def strictly_convex(values: np.ndarray) -> bool:
+    """Whether a function is strictly convex, from its values on an even grid."""
+    return bool((np.diff(values, 2) > 0).all())
+
+
+def log_kernel(distance: np.ndarray, mu: float = 1.0, c: float = 1.0) -> np.ndarray:
+    """log G_σ = log μ − c ‖x − y‖² of squared distances."""
+    return math.log(mu) - c * np.asarray(distance, dtype=np.float64)
+
+
+def similarity(divergence: Divergence, distance: np.ndarray, mu: float = 1.0, c: float = 1.0) -> np.ndarray:
+    """The f-Gaussian similarity s_f = f′(G_σ) of squared distances."""
+    return evaluate(divergence.derivative, log_kernel(distance, mu, c))
+
+
+def h(divergence: Divergence, distance: np.ndarray, mu: float = 1.0, c: float = 1.0) -> np.ndarray:
+    """h(t) = f*(f′(μ exp(−c t))) of Eq. 20: what the second term of the objective makes of a squared distance t."""
+    return evaluate(divergence.composition, log_kernel(distance, mu, c))
+
+
 # Section 2: the f-mutual information and its variational bound.
 
 
@@ -98,8 +131,10 @@ def test_f_information_is_symmetric_and_zero_for_independent_variables_only(join
             assert information > 0
         else:
             assert information >= -1e-12
-        assert swapped.f_information(divergence) == pytest.approx(information, rel=1e-10, abs=1e-12)
-        assert independent.f_information(divergence) == pytest.approx(0, abs=1e-10)
+        of_swapped = swapped.f_information(divergence)
+        of_independent = independent.f_information(divergence)
+        assert of_swapped == pytest.approx(information, rel=1e-10, abs=1e-12)
+        assert of_independent == pytest.approx(0, abs=1e-10)
 
 
 def test_a_function_that_is_not_strictly_convex_does_not_see_dependence():
@@ -152,7 +187,8 @@ def test_the_derivative_at_the_ratio_attains_the_f_information(joint):
     for divergence in EVERY:
         scores = evaluate(divergence.derivative, joint.log_ratio)
         information = joint.f_information(divergence)
-        assert exact.f_information(joint, scores, divergence) == pytest.approx(information, rel=1e-7, abs=1e-9)
+        bound = exact.f_information(joint, scores, divergence)
+        assert bound == pytest.approx(information, rel=1e-7, abs=1e-9)
         # f*∘f′ in place of f* after f′ has less rounding.
         conjugates = evaluate(divergence.composition, joint.log_ratio)
         direct = (joint.table * scores - joint.product * conjugates).sum()
@@ -280,7 +316,8 @@ def right_composition(row: Row) -> np.ndarray:
 def check_derivative_and_conjugate(row: Row, scores: np.ndarray) -> None:
     """The printed f′ and f* are the derivative and the conjugate of the printed f."""
     step = 1e-20  # complex step: f′(u) = Im f(u + i·step) / step has no rounding error
-    assert_allclose(row.derivative(U), row.f(U + 1j * step).imag / step, **CLOSE)
+    right_derivative = row.f(U + 1j * step).imag / step
+    assert_allclose(row.derivative(U), right_derivative, **CLOSE)
     assert_allclose(row.conjugate(scores), supremum(row.f, scores), **CLOSE)
     assert_allclose(row.conjugate(row.derivative(U)), right_composition(row), **CLOSE)
 
@@ -292,11 +329,15 @@ def check_composition(row: Row) -> None:
 
 def check_library(divergence: Divergence, row: Row, scores: np.ndarray, constant: float = 0.0) -> None:
     """The library's divergence is the printed row, with ``constant`` taken off f so that f(1) = 0."""
-    assert float(row.f(np.float64(1.0))) == pytest.approx(constant, abs=1e-15)
-    assert_allclose(evaluate(divergence.f, U), row.f(U) - constant, **CLOSE)
-    assert_allclose(evaluate(divergence.derivative, np.log(U)), row.derivative(U), **CLOSE)
-    assert_allclose(evaluate(divergence.conjugate, scores), row.conjugate(scores) + constant, **CLOSE)
-    assert_allclose(evaluate(divergence.composition, np.log(U)), right_composition(row) + constant, **CLOSE)
+    assert row.f(np.float64(1.0)) == pytest.approx(constant, abs=1e-15)
+    f = evaluate(divergence.f, U)
+    derivative = evaluate(divergence.derivative, np.log(U))
+    conjugate = evaluate(divergence.conjugate, scores)
+    composition = evaluate(divergence.composition, np.log(U))
+    assert_allclose(f, row.f(U) - constant, **CLOSE)
+    assert_allclose(derivative, row.derivative(U), **CLOSE)
+    assert_allclose(conjugate, row.conjugate(scores) + constant, **CLOSE)
+    assert_allclose(composition, right_composition(row) + constant, **CLOSE)
 
 
 def only_names(value: object) -> str:
@@ -328,15 +369,19 @@ def test_a_row_is_printed_right(name, scores, outside):
         check_composition(row)
     check_library(divergences.get(name), row, scores)
     if outside:
-        with np.errstate(invalid="ignore"):  # outside the domain the formula has no value, so nothing is wrong there
-            assert np.isnan(row.conjugate(np.array([outside])))
+        with np.errstate(invalid="ignore"):
+            printed = row.conjugate(np.array([outside]))
+        assert np.isnan(printed)  # outside the domain the formula has no value, so nothing is wrong there
 
 
 def test_other_forms_of_table_6():
     """Table 6: the second forms of f*∘f′ of JS and of f′ of Vincze–Le Cam; Jeffrey's f*∘f′ is u − 1 + log u."""
-    assert_allclose(PRINTED["js"].composition(U), -np.log(2) + np.log(1 + U), atol=1e-14)
-    assert_allclose(PRINTED["jeffrey"].composition(U), U - 1 + np.log(U), rtol=1e-11, atol=1e-11)
-    assert_allclose(PRINTED["vincze_le_cam"].derivative(U), (U - 1) * (U + 3) / (U + 1) ** 2, atol=1e-14)
+    js_composition = -np.log(2) + np.log(1 + U)
+    jeffrey_composition = U - 1 + np.log(U)
+    vincze_le_cam_derivative = (U - 1) * (U + 3) / (U + 1) ** 2
+    assert_allclose(PRINTED["js"].composition(U), js_composition, atol=1e-14)
+    assert_allclose(PRINTED["jeffrey"].composition(U), jeffrey_composition, rtol=1e-11, atol=1e-11)
+    assert_allclose(PRINTED["vincze_le_cam"].derivative(U), vincze_le_cam_derivative, atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -352,9 +397,11 @@ def test_a_conjugate_of_table_1_is_wrong_below_the_least_slope(name, scores, pri
     scores = np.array(scores)
     assert_allclose(row.conjugate(scores), printed)
     right = supremum(row.f, scores)
+    of_library = evaluate(divergences.get(name).conjugate, scores)
     assert_allclose(right, [-1, -1, -1], atol=1e-12)
-    assert_allclose(evaluate(divergences.get(name).conjugate, scores), [-1, -1, -1])
-    stated(f"fmicl/table-{name.replace('_', '-')}", printed=float(printed[-1]), right=right[-1])
+    assert_allclose(of_library, [-1, -1, -1])
+    entry = {"pearson": "fmicl/table-pearson", "vincze_le_cam": "fmicl/table-vincze-le-cam"}[name]
+    stated(entry, printed=float(printed[-1]), right=right[-1])
 
 
 def test_hellinger_is_wrong_above_one(stated):
@@ -386,8 +433,8 @@ def test_tsallis_is_convex_but_wrong_below_zero_and_not_zero_at_one(stated):
     f is convex for α > 1, as the caption of Table 6 has it, and for 0 < α < 1 too.
     """
     for alpha in (0.3, 0.7, 1.01, 1.5, 2.0, 3.0, 7.0):
-        f_on_grid = printed_tsallis(alpha).f(np.linspace(0.05, 5, 200))
-        assert (np.diff(f_on_grid, 2) > 0).all()
+        u = np.linspace(0.05, 5, 200)
+        assert strictly_convex(printed_tsallis(alpha).f(u))
 
     scores = np.array([-1.0, -3.0])
     for alpha, printed in ((2.0, [0.25, 2.25]), (1.5, [-1 / 27, -1.0])):
@@ -425,11 +472,14 @@ def test_the_composition_of_vincze_le_cam_is_not_the_printed_one():
     """Tables 1 and 6, Vincze–Le Cam: f*∘f′ is 3 − 8/(u + 1) + 4/(u + 1)², and not 3 − 4/(u + 1) as printed."""
     row = PRINTED["vincze_le_cam"]
     right = 3 - 8 / (U + 1) + 4 / (U + 1) ** 2
+    as_one_fraction = (U - 1) * (3 * U + 1) / (U + 1) ** 2
     assert_allclose(row.conjugate(row.derivative(U)), right, atol=1e-12)
-    assert_allclose((U - 1) * (3 * U + 1) / (U + 1) ** 2, right, atol=1e-14)
+    assert_allclose(as_one_fraction, right, atol=1e-14)
 
-    assert_allclose(evaluate(divergences.VINCZE_LE_CAM.composition, np.log(U)), right, atol=1e-14)
-    assert_allclose(evaluate(divergences.VINCZE_LE_CAM_PRINTED.composition, np.log(U)), row.composition(U))
+    of_library = evaluate(divergences.VINCZE_LE_CAM.composition, np.log(U))
+    of_printed_variant = evaluate(divergences.VINCZE_LE_CAM_PRINTED.composition, np.log(U))
+    assert_allclose(of_library, right, atol=1e-14)
+    assert_allclose(of_printed_variant, row.composition(U))
 
     assert row.composition(1.0) == 1
     assert row.conjugate(row.derivative(1.0)) == 0
@@ -479,7 +529,8 @@ kappas = pytest.mark.parametrize("kappa", [0.1, 2.0, 10.0])
 
 def mean_exponential(space: Space, kappa: float) -> float:
     """E exp(κ x·y) for independent uniform x and y by quadrature: 1 / C of Assumption 3."""
-    return float(space.weights @ np.exp(kappa * space.nodes @ space.nodes.T) @ space.weights)
+    cosine = space.nodes @ space.nodes.T
+    return float(space.weights @ np.exp(kappa * cosine) @ space.weights)
 
 
 def bessel_form(dimension: int, kappa: float) -> float:
@@ -489,8 +540,7 @@ def bessel_form(dimension: int, kappa: float) -> float:
 
 def mean_kernel(space: Space, kappa: float) -> float:
     """E exp(−κ ‖x − y‖² / 2) for independent uniform x and y: the mean of a kernel of height 1."""
-    differences = space.nodes[:, None] - space.nodes[None]
-    distance = (differences**2).sum(-1)
+    distance = ((space.nodes[:, None] - space.nodes[None]) ** 2).sum(-1)
     return float(space.weights @ np.exp(-distance * kappa / 2) @ space.weights)
 
 
@@ -500,8 +550,10 @@ def test_the_marginals_of_the_kernel_are_uniform(kappa):
     assert bessel_form(2, kappa) == pytest.approx(i0(kappa), rel=1e-12)
     assert bessel_form(3, kappa) == pytest.approx(np.sinh(kappa) / kappa, rel=1e-12)
     for space in SPACES:
-        x = unit(np.random.default_rng(0).standard_normal((50, space.dimension)))
-        marginal = np.exp(kappa * x @ space.nodes.T) @ space.weights / bessel_form(space.dimension, kappa)
+        rng = np.random.default_rng(0)
+        x = unit(rng.standard_normal((50, space.dimension)))
+        mean_over_y = np.exp(kappa * x @ space.nodes.T) @ space.weights
+        marginal = mean_over_y / bessel_form(space.dimension, kappa)
         assert_allclose(marginal, 1, rtol=1e-12)
 
 
@@ -566,21 +618,24 @@ def mean_log_density(p: np.ndarray) -> np.ndarray:
 
 
 def off_line(values: np.ndarray, distance: np.ndarray) -> float:
-    """How far the values are from the straight line through them."""
+    """How far the values are from the straight line that fits them best."""
     line = np.polyfit(distance, values, 1)
-    return float(np.abs(values - np.polyval(line, distance)).max())
+    on_line = np.polyval(line, distance)
+    return float(np.abs(values - on_line).max())
 
 
 @pytest.mark.parametrize("kappa", [0.5, 4.0])
 def test_log_density_that_is_linear_for_every_pair_is_the_kernel(kappa):
     """Sec. 3.2, Figs. 1 and 7: if log p(x, y) is linear in ‖x − y‖² pair by pair, p is the kernel of Assumption 3."""
     p, distance = tilted_pairs(0.0, kappa)
-    of_each_pair = np.broadcast_to(distance, p.shape).ravel()
-    assert off_line(np.log(p).ravel(), of_each_pair) < 1e-12
+    distance_of_pair = np.broadcast_to(distance, p.shape)
+    assert off_line(np.log(p).ravel(), distance_of_pair.ravel()) < 1e-12
     assert_allclose(p.sum(1), 1 / len(p), rtol=1e-12)
-    assert_allclose(p[0] / p[0, 0], np.exp(-distance * kappa / 2), rtol=1e-12)
+    kernel = np.exp(-distance * kappa / 2)
+    assert_allclose(p[0] / p[0, 0], kernel, rtol=1e-12)
+
     tilted, _ = tilted_pairs(0.3, kappa)
-    assert off_line(np.log(tilted).ravel(), of_each_pair) > 0.2
+    assert off_line(np.log(tilted).ravel(), distance_of_pair.ravel()) > 0.2
 
 
 def test_averages_at_one_distance_do_not_see_the_marginals(stated):
@@ -600,10 +655,12 @@ def test_averages_at_one_distance_do_not_see_the_marginals(stated):
     assert off_line(mean_log_density(p), distance) < 1e-13
     assert spread_of_x > 10
     assert spread_of_ratio.min() > 3
-    power = p**1.5 / (p**1.5).sum()  # another such law, also linear
+    power = p**1.5  # another such law, also linear
+    power /= power.sum()
     assert off_line(mean_log_density(power), distance) < 1e-12
     bent = p * np.exp(0.1 * distance**2)  # what the averages do see
-    assert off_line(mean_log_density(bent / bent.sum()), distance) > 0.1
+    bent /= bent.sum()
+    assert off_line(mean_log_density(bent), distance) > 0.1
     stated("fmicl/linear-log-density", marginal=spread_of_x, ratio=spread_of_ratio.min())
 
 
@@ -634,9 +691,9 @@ def test_the_weighted_function_and_its_conjugate(alpha):
     """Proposition 5: f_α is strictly convex with f_α(1) = 0, and f_α* is its conjugate."""
     for divergence in EVERY:
         weighted = Weighted(divergence, alpha)
-        assert float(weighted.f(np.array(1.0))) == pytest.approx(0, abs=1e-12)
-        f_on_grid = weighted.f(np.linspace(0.05, 20, 500))
-        assert (np.diff(f_on_grid, 2) > 0).all()
+        assert weighted.f(np.array(1.0)) == pytest.approx(0, abs=1e-12)
+        u = np.linspace(0.05, 20, 500)
+        assert strictly_convex(weighted.f(u))
         scores = evaluate(divergence.derivative, np.linspace(-2, 2, 41))
         assert_allclose(weighted.conjugate(scores), supremum(weighted.f, scores), rtol=1e-9, atol=1e-9)
 
@@ -649,16 +706,16 @@ def test_the_weighted_objective_bounds_the_weighted_information(problem, alpha):
     So it bounds the f_α-information from below, for any kernel G(x, y) > 0.
     """
     joint = problem.joint
-    log_kernel = np.clip(problem.critic, -5, 5)
-    log_shrunk = log_kernel - math.log(alpha)  # log G / α
+    log_shrunk = np.clip(problem.critic, -5, 5) - math.log(alpha)  # log G / α
     for divergence in EVERY:
         weighted = Weighted(divergence, alpha)
         information = product_mean(joint, weighted.f(joint.table / joint.product))
         assert information >= -1e-9
         scores = evaluate(divergence.derivative, log_shrunk)  # f_α′(G) = f′(G / α)
+        compositions = evaluate(divergence.composition, log_shrunk)
         positive_term = positive_mean(joint, scores)
         eq_10 = positive_term - product_mean(joint, weighted.conjugate(scores))
-        proposition = positive_term - alpha * product_mean(joint, evaluate(divergence.composition, log_shrunk))
+        proposition = positive_term - alpha * product_mean(joint, compositions)
         assert eq_10 == pytest.approx(proposition - weighted.constant, rel=1e-8, abs=1e-8)
         assert eq_10 <= with_slack(information, relative=1e-8)
 
@@ -667,8 +724,7 @@ def weighted_objective(
     divergence: Divergence, mu: float, alpha: float, near: np.ndarray, far: np.ndarray
 ) -> np.ndarray:
     """Algorithm 1 (maximised) where all positive pairs have squared distance ``near`` and all others ``far``."""
-    positive = evaluate(divergence.derivative, math.log(mu) - near)
-    return positive - alpha * evaluate(divergence.composition, math.log(mu) - far)
+    return similarity(divergence, near, mu) - alpha * h(divergence, far, mu)
 
 
 def misfit(left: np.ndarray, right: np.ndarray) -> float:
@@ -676,10 +732,12 @@ def misfit(left: np.ndarray, right: np.ndarray) -> float:
     left = left - left.mean()
     right = right - right.mean()
     factor = max((left @ right) / (right @ right), 0.0)
-    return float(np.abs(left - factor * right).max() / np.abs(left).max())
+    difference = left - factor * right
+    return float(np.abs(difference).max() / np.abs(left).max())
 
 
-NEAR, FAR = (grid.ravel() for grid in np.meshgrid([0.0, 0.5, 1.0], [1.0, 2.0, 2.5]))
+NEAR = np.tile([0.0, 0.5, 1.0], 3)
+FAR = np.repeat([1.0, 2.0, 2.5], 3)
 """``[9]`` squared distances of positive and of other pairs: every combination."""
 
 
@@ -700,8 +758,10 @@ def test_the_weight_absorbs_the_height_of_the_kernel_for_powers_only(stated):
     gap = {}
     for divergence in no_powers:
         of_height = weighted_objective(divergence, mu, 1.0, NEAR, FAR)
-        weights = np.exp(np.linspace(-5, 8, 400))
-        misfits = [misfit(of_height, weighted_objective(divergence, 1.0, alpha, NEAR, FAR)) for alpha in weights]
+        misfits = []
+        for alpha in np.exp(np.linspace(-5, 8, 400)):
+            of_weight = weighted_objective(divergence, 1.0, alpha, NEAR, FAR)
+            misfits.append(misfit(of_height, of_weight))
         gap[divergence.name] = min(misfits)
         assert gap[divergence.name] > 0.02
     stated("fmicl/alpha-absorbs-mu", gap=gap["js"])
@@ -761,11 +821,11 @@ def test_a_shift_is_a_weight_for_kl(problem, v):
     joint = problem.joint
     scores = np.clip(problem.critic, -30, 30)
     positive_term = positive_mean(joint, scores)
-    negative_term = product_mean(joint, np.exp(scores - 1))  # E× f*(s)
-    with_weight = positive_term - math.exp(-v) * negative_term
+    mean_conjugate = product_mean(joint, np.exp(scores - 1))  # E× f*(s)
+    with_weight = positive_term - math.exp(-v) * mean_conjugate
     assert shifted(joint, scores, v) == pytest.approx(with_weight - v, rel=1e-10, abs=1e-10)
-    best_weight = 1 / negative_term
-    at_best = positive_term - best_weight * negative_term + math.log(best_weight)
+    best_weight = 1 / mean_conjugate
+    at_best = positive_term - best_weight * mean_conjugate + math.log(best_weight)
     assert exact.donsker_varadhan(joint, scores) == pytest.approx(at_best, abs=1e-9)
 
 
@@ -776,15 +836,13 @@ def test_a_shift_is_no_weight_for_pearson(stated):
     pushes twice as much on a score of 1 as on 0; the weight 1.5 times as much, whatever α is.
     """
     scores = np.array([0.0, 1.0])
-    with_shift = slope(divergences.PEARSON.conjugate, scores - 1.0)
-    with_weight = slope(divergences.PEARSON.conjugate, scores)
-    assert with_shift[1] / with_shift[0] == pytest.approx(2)
-    assert with_weight[1] / with_weight[0] == pytest.approx(1.5)
-    stated(
-        "fmicl/shift-is-weight",
-        shift=with_shift[1] / with_shift[0],
-        weight=with_weight[1] / with_weight[0],
-    )
+    push_on_0, push_on_1 = slope(divergences.PEARSON.conjugate, scores - 1.0)
+    with_shift = push_on_1 / push_on_0
+    push_on_0, push_on_1 = slope(divergences.PEARSON.conjugate, scores)
+    with_weight = push_on_1 / push_on_0
+    assert with_shift == pytest.approx(2)
+    assert with_weight == pytest.approx(1.5)
+    stated("fmicl/shift-is-weight", shift=with_shift, weight=with_weight)
 
 
 @many
@@ -817,8 +875,9 @@ def test_without_the_positive_below_the_line_info_nce_is_above_for_every_k(probl
     """Eq. 16: with K − 1 negatives alone in its denominator, InfoNCE is on average above Eq. 12, so above Eq. 14."""
     joint, scores = problem.joint, problem.critic
     eq_12 = exact.unnormalised_barber_agakov(joint, scores, given="x")
+    eq_14 = exact.donsker_varadhan(joint, scores)
     assert exact.leave_one_out(joint, scores, k) >= eq_12 - rounding(scores)
-    assert eq_12 >= exact.donsker_varadhan(joint, scores) - rounding(scores)
+    assert eq_12 >= eq_14 - rounding(scores)
 
 
 def test_with_the_positive_below_the_line_info_nce_falls_below_f_micl(stated):
@@ -858,34 +917,34 @@ def two_positive_pairs(near: float, far: float) -> tuple[np.ndarray, np.ndarray]
 
 def squared_distances(x: np.ndarray) -> np.ndarray:
     """``[..., n(n − 1)]`` the squared distances of all ordered pairs i ≠ j of points ``[..., n, d]``."""
-    differences = x[..., :, None, :] - x[..., None, :, :]
+    every_pair = squared_length(x[..., :, None, :] - x[..., None, :, :])  # [..., n, n]
     distinct = ~np.eye(x.shape[-2], dtype=bool)
-    return (differences**2).sum(-1)[..., distinct]
+    return every_pair[..., distinct]
 
 
 def mean_alignment(x: np.ndarray, y: np.ndarray) -> float:
     """The mean squared distance of the positive pairs."""
-    return float(((x - y) ** 2).sum(1).mean())
+    return float(squared_length(x - y).mean())
 
 
-def log_mean_kernel(x: np.ndarray, c: float) -> float:
-    """Log of the mean of exp(−c ‖xᵢ − xⱼ‖²) over i ≠ j: the uniformity of Wang and Isola."""
-    return math.log(np.exp(-c * squared_distances(x)).mean())
+def log_mean_over_distinct(x: np.ndarray, c: float, top: float = 0.0) -> float:
+    """Log of the mean of exp(top − c ‖xᵢ − xⱼ‖²) over i ≠ j: with top = 0 the uniformity of Wang and Isola."""
+    exponentials = np.exp(top - c * squared_distances(x))
+    return math.log(exponentials.mean())
 
 
 def alignment_and_uniformity(x: np.ndarray, y: np.ndarray, t: float = 2.0, weight: float = 1.0) -> float:
     """Wang and Isola's loss, negated so that it is maximised; the defaults are theirs, with α = 2."""
-    uniformity = (log_mean_kernel(x, t) + log_mean_kernel(y, t)) / 2
+    uniformity = (log_mean_over_distinct(x, t) + log_mean_over_distinct(y, t)) / 2
     return -mean_alignment(x, y) - weight * uniformity
 
 
 def eq_14_of_a_batch(x: np.ndarray, y: np.ndarray, c: float, mu: float = 1.0) -> float:
     """Eq. 14 on a batch with s = 1 + log μ − c ‖·‖², the f-Gaussian similarity of KL."""
     top = 1 + math.log(mu)
-    positive = top - c * ((x - y) ** 2).sum(1)
-    of_x = math.log(np.exp(top - c * squared_distances(x)).mean())
-    of_y = math.log(np.exp(top - c * squared_distances(y)).mean())
-    return float(positive.mean() - (of_x + of_y) / 2)
+    positive = top - c * mean_alignment(x, y)
+    negative = (log_mean_over_distinct(x, c, top) + log_mean_over_distinct(y, c, top)) / 2
+    return positive - negative
 
 
 def random_batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -900,11 +959,10 @@ def random_batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
 def test_the_similarity_is_minus_the_distance_for_one_bandwidth_and_height_only():
     """Eq. 17: for KL s_f = 1 + log μ − ‖x − y‖² / 2σ², which is −‖x − y‖² for μ = 1/e and 2σ² = 1 only."""
     distance = np.array([0.0, 0.5, 2.0, 4.0])
-    similarity = divergences.KL.derivative
-    assert_allclose(evaluate(similarity, -1 - distance), -distance, atol=1e-15)
+    assert_allclose(similarity(divergences.KL, distance, mu=1 / math.e), -distance, atol=1e-15)
     # The paper's own setting μ = 1, 2σ² = 1, and its language setting 1 / 2σ² = 20:
-    assert_allclose(evaluate(similarity, -distance), 1 - distance, atol=1e-15)
-    assert_allclose(evaluate(similarity, -20 * distance), 1 - 20 * distance, atol=1e-12)
+    assert_allclose(similarity(divergences.KL, distance), 1 - distance, atol=1e-15)
+    assert_allclose(similarity(divergences.KL, distance, c=20.0), 1 - 20 * distance, atol=1e-12)
 
 
 def test_au_is_kl_if_its_weight_is_one_over_t_and_not_by_default(stated):
@@ -917,29 +975,36 @@ def test_au_is_kl_if_its_weight_is_one_over_t_and_not_by_default(stated):
         for t in (0.5, 1.0, 2.0, 5.0):  # t = 1 is Eq. 17
             au = alignment_and_uniformity(x, y, t, weight=1 / t)
             for mu in (1 / math.e, 1.0, 5.0):  # Eq. 14 does not see μ
-                assert au == pytest.approx(eq_14_of_a_batch(x, y, t, mu) / t, abs=1e-12)
+                eq_14 = eq_14_of_a_batch(x, y, t, mu)
+                assert au == pytest.approx(eq_14 / t, abs=1e-12)
 
-    close, wide = two_positive_pairs(0.0, 1.0), two_positive_pairs(1.0, 2.0)
+    close = two_positive_pairs(near=0.0, far=1.0)
+    wide = two_positive_pairs(near=1.0, far=2.0)
     for _, y in (close, wide):
         assert_allclose(np.linalg.norm(y, axis=1), 1)
     for c in (0.1, 1.0, 2.0, 20.0):  # Eq. 14 is c (far − near), the same for both
-        assert eq_14_of_a_batch(*close, c) == pytest.approx(eq_14_of_a_batch(*wide, c), abs=1e-12)
-    default_of_close, default_of_wide = alignment_and_uniformity(*close), alignment_and_uniformity(*wide)
-    assert default_of_close == pytest.approx(2)
-    assert default_of_wide == pytest.approx(3)
-    stated("fmicl/au-special-case", close=default_of_close, wide=default_of_wide)
+        of_close = eq_14_of_a_batch(*close, c)
+        of_wide = eq_14_of_a_batch(*wide, c)
+        assert of_close == pytest.approx(of_wide, abs=1e-12)
+    of_close = alignment_and_uniformity(*close)
+    of_wide = alignment_and_uniformity(*wide)
+    assert of_close == pytest.approx(2)
+    assert of_wide == pytest.approx(3)
+    stated("fmicl/au-special-case", close=of_close, wide=of_wide)
 
 
 def test_cosine_and_gaussian_similarity_agree_for_kl():
     """After Eq. 17: for unit features −‖x − y‖² = 2 x·y − 2, and Eqs. 12 and 14 do not see the constant."""
     for x, y in random_batches():
-        gaussian = -((x[:, None] - y[None]) ** 2).sum(-1)
+        gaussian = -squared_length(x[:, None] - y[None])
         cosine = x @ y.T
         assert_allclose(gaussian, 2 * cosine - 2, atol=1e-13)
         n = len(x)
         joint = exact.Joint(0.9 * np.eye(n) / n + 0.1 / n**2)
         for objective in (exact.donsker_varadhan, exact.unnormalised_barber_agakov):
-            assert objective(joint, gaussian) == pytest.approx(objective(joint, 2 * cosine), abs=1e-12)
+            of_gaussian = objective(joint, gaussian)
+            of_cosine = objective(joint, 2 * cosine)
+            assert of_gaussian == pytest.approx(of_cosine, abs=1e-12)
 
 
 @some
@@ -948,7 +1013,8 @@ def test_chi_squared_minus_one(problem):
     """Eq. 19, corrected: the χ²-MICL objective is 2 E₊ G − E× G² − 1, for any kernel G(x, y) > 0."""
     joint = problem.joint
     kernel = np.exp(np.clip(problem.critic, -4, 4))
-    objective = exact.f_information(joint, 2 * (kernel - 1), divergences.PEARSON)
+    scores = 2 * (kernel - 1)  # f′(G)
+    objective = exact.f_information(joint, scores, divergences.PEARSON)
     right = 2 * positive_mean(joint, kernel) - product_mean(joint, kernel**2) - 1
     assert objective == pytest.approx(right, rel=1e-10, abs=1e-9)
 
@@ -956,7 +1022,8 @@ def test_chi_squared_minus_one(problem):
 def test_the_printed_constant_of_eq_19_is_wrong(stated):
     """Eq. 19: with the printed constant −3, independent variables with G = 1, their ratio, have −2 and not 0."""
     kernel = np.ones((3, 2))
-    objective = exact.f_information(INDEPENDENT, 2 * (kernel - 1), divergences.PEARSON)
+    scores = 2 * (kernel - 1)  # f′(G)
+    objective = exact.f_information(INDEPENDENT, scores, divergences.PEARSON)
     printed = 2 * positive_mean(INDEPENDENT, kernel) - product_mean(INDEPENDENT, kernel**2) - 3
     assert objective == pytest.approx(0)
     assert printed == pytest.approx(-2)
@@ -986,8 +1053,9 @@ def test_the_spectral_loss_is_chi_squared_on_the_whole_line(joint, seed):
     assert printed == pytest.approx(-spectral_loss(joint, cosine) - 1, abs=1e-10)
 
     objective = exact.f_information(joint, scores, divergences.PEARSON)
+    information = joint.f_information(divergences.PEARSON)
     assert printed <= objective + 1e-10
-    assert objective <= joint.f_information(divergences.PEARSON) * (1 + 1e-9) + 1e-10
+    assert objective <= information * (1 + 1e-9) + 1e-10
 
     not_negative = abs(cosine)
     objective = exact.f_information(joint, 2 * (not_negative - 1), divergences.PEARSON)
@@ -1012,16 +1080,11 @@ def test_cosines_are_outside_of_the_kernel_and_of_the_domain_of_some_divergences
     assert slope(divergences.VINCZE_LE_CAM.conjugate, np.array([1.0]))[0] == math.inf
 
     for divergence in EVERY:
-        similarity = evaluate(divergence.derivative, np.linspace(-20, 3, 200))
-        assert evaluate(divergence.contains, similarity).all()
+        scores = evaluate(divergence.derivative, np.linspace(-20, 3, 200))
+        assert evaluate(divergence.contains, scores).all()
 
 
 # Theorem 4 and Appendix B: what minimises the negative term.
-
-
-def h(divergence: Divergence, distance: np.ndarray, mu: float = 1.0, c: float = 1.0) -> np.ndarray:
-    """``h(t) = f*(f′(μ exp(−c t)))``, Eq. 20."""
-    return evaluate(divergence.composition, math.log(mu) - c * np.asarray(distance, dtype=np.float64))
 
 
 def negative_term(divergence: Divergence, distances: np.ndarray, mu: float = 1.0, c: float = 1.0) -> np.ndarray:
@@ -1071,13 +1134,13 @@ def test_both_terms_fall_with_the_distance():
     So the first term is largest exactly if all positive pairs coincide. h decreases because (f*∘f′)′ > 0.
     """
     distance = np.linspace(0, 4, 401)
+    log_u = np.linspace(-10, 3, 50)
     for divergence in EVERY:
-        assert (slope(divergence.composition, np.linspace(-10, 3, 50)) > 0).all()
-        assert (np.diff(evaluate(divergence.derivative, -5 * distance)) < 0).all()
+        assert (slope(divergence.composition, log_u) > 0).all()
+        assert strictly_decreasing(similarity(divergence, distance, c=5.0))
         for mu, c in ((1.0, 1.0), (7.3, 1.0), (1.0, 2.0)):
-            log_kernel = math.log(mu) - c * distance
-            assert (np.diff(evaluate(divergence.derivative, log_kernel)) < 0).all()
-            assert (np.diff(h(divergence, distance, mu, c)) < 0).all()
+            assert strictly_decreasing(similarity(divergence, distance, mu, c))
+            assert strictly_decreasing(h(divergence, distance, mu, c))
 
 
 def least_curvature(divergence: Divergence, mu: float, c: float) -> float:
@@ -1086,9 +1149,10 @@ def least_curvature(divergence: Divergence, mu: float, c: float) -> float:
     With v = log μ − c t, h″(t) = c² w′(v), where w is the slope of f*∘f′ in v.
     """
     grid = np.linspace(0, 4, 2001)
-    v = math.log(mu) - c * grid[::-1]  # ascending
+    v = log_kernel(grid[::-1], mu, c)  # ascending
     rise = np.diff(slope(divergence.composition, v))
-    return rise.min() / (grid[1] * c) * c**2
+    step = c * grid[1]
+    return c**2 * rise.min() / step
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -1104,11 +1168,12 @@ def test_a_regular_simplex_is_the_strict_minimum(shape, mu, c):
     spread = ((distances - simplex_distance(n)) ** 2).mean(1)
     for divergence in SPREADING:
         assert divergence.spreads(mu)
-        at_simplex = h(divergence, simplex_distance(n), mu, c)
+        of_simplex = h(divergence, simplex_distance(n), mu, c)
+        of_configurations = negative_term(divergence, distances, mu, c)
         curvature = least_curvature(divergence, mu, c)
         assert curvature > 0 or (divergence.name, mu) == ("vincze_le_cam", 2.0)  # there only h″(0) = 0
         excess = 0.5 * curvature * (1 - 1e-2) * spread
-        assert (negative_term(divergence, distances, mu, c) >= at_simplex + excess - 1e-12).all()
+        assert (of_configurations >= of_simplex + excess - 1e-12).all()
 
 
 @pytest.mark.parametrize("divergence", SPREADING, ids=[divergence.name for divergence in SPREADING])
@@ -1133,6 +1198,13 @@ def test_minimising_the_negative_term_reaches_the_simplex(divergence, shape):
         assert_allclose(squared_distances(x), simplex_distance(n), atol=1e-5)
 
 
+def mean_over_all_pairs(divergence: Divergence, distances: np.ndarray, n: int) -> np.ndarray:
+    """The left side of Eq. 26: the mean of h over all n² pairs, of the distances ``[..., n(n − 1)]`` of those i ≠ j."""
+    of_distinct = h(divergence, distances).sum(-1)
+    of_itself = n * h(divergence, 0.0)
+    return (of_distinct + of_itself) / n**2
+
+
 def test_jensen_is_attained_over_distinct_pairs_and_not_over_all(stated):
     """Eqs. 26 and 27: over the pairs i ≠ j Jensen's bound is h(2N / (N − 1)), and the simplex attains it.
 
@@ -1140,30 +1212,28 @@ def test_jensen_is_attained_over_distinct_pairs_and_not_over_all(stated):
     """
     for (n, d), divergence in product(SHAPES, SPREADING):
         distances = configurations(n, d, 400, seed=1)
+        of_configurations = negative_term(divergence, distances)
+        of_simplex = negative_term(divergence, squared_distances(simplex(n, d)))
         of_mean_distance = h(divergence, distances.mean(1))
         bound = h(divergence, simplex_distance(n))
-        assert (negative_term(divergence, distances) >= of_mean_distance - 1e-12).all()
+        assert (of_configurations >= of_mean_distance - 1e-12).all()
         assert (of_mean_distance >= bound - 1e-12).all()
-        assert negative_term(divergence, squared_distances(simplex(n, d))) == pytest.approx(bound, abs=1e-12)
-
-    def mean_over_all_pairs(divergence: Divergence, distances: np.ndarray, n: int) -> np.ndarray:
-        """The left side of Eq. 26, of distances ``[..., n(n − 1)]``."""
-        return (h(divergence, distances).sum(-1) + n * h(divergence, 0.0)) / n**2
+        assert of_simplex == pytest.approx(bound, abs=1e-12)
 
     for n, d in SHAPES:
         random = configurations(n, d, 400, seed=2)
         distances = np.vstack([random, squared_distances(simplex(n, d))])
         for divergence in TABLE_1:
-            printed_bound = h(divergence, 2.0)
-            assert (mean_over_all_pairs(divergence, distances, n) > printed_bound + 1e-4).all()
+            left_side = mean_over_all_pairs(divergence, distances, n)
+            assert (left_side > h(divergence, 2.0) + 1e-4).all()
 
     # KL, five points: a simplex has 20 pairs of squared distance 2.5 and 5 of 0.
-    at_simplex = (20 * math.exp(-2.5) + 5) / 25
+    left_side = (20 * math.exp(-2.5) + 5) / 25
     printed_bound = math.exp(-2)
-    simplex_of_five = squared_distances(simplex(5, 4))
-    assert mean_over_all_pairs(divergences.KL, simplex_of_five, 5) == pytest.approx(at_simplex)
+    distances = squared_distances(simplex(5, 4))
+    assert mean_over_all_pairs(divergences.KL, distances, 5) == pytest.approx(left_side)
     assert h(divergences.KL, 2.0) == pytest.approx(printed_bound)
-    stated("fmicl/eq-26", simplex=at_simplex, bound=printed_bound)
+    stated("fmicl/eq-26", simplex=left_side, bound=printed_bound)
 
 
 def test_a_regular_simplex_needs_n_minus_one_dimensions():
@@ -1201,10 +1271,12 @@ CURVATURE = {
 
 def convex(name: str, mu: float, c: float) -> bool:
     """Whether h is strictly convex on [0, 4]: whether u² f″(u), the slope of f*∘f′ in log u, increases."""
-    log_u = np.linspace(math.log(mu) - 4 * c, math.log(mu), 4001)
+    least, largest = math.log(mu) - 4 * c, math.log(mu)
+    log_u = np.linspace(least, largest, 4001)
     curvature = slope(divergences.get(name).composition, log_u)
-    assert_allclose(curvature, CURVATURE[name](np.exp(log_u)), rtol=1e-9, atol=1e-12)
-    return bool((np.diff(curvature) > 0).all())
+    in_closed_form = CURVATURE[name](np.exp(log_u))
+    assert_allclose(curvature, in_closed_form, rtol=1e-9, atol=1e-12)
+    return strictly_increasing(curvature)
 
 
 def test_table_1_satisfies_eq_20_for_heights_up_to_two():
@@ -1240,7 +1312,9 @@ def test_vincze_le_cam_loses_eq_20_above_two_and_can_prefer_two_clusters(stated)
     two_clusters = squared_distances(np.array([[1.0, 0, 0], [1, 0, 0], [-1, 0, 0], [-1, 0, 0]]))
     regular = squared_distances(simplex(4, 3))
     printed, right = divergences.VINCZE_LE_CAM_PRINTED, divergences.VINCZE_LE_CAM
-    assert negative_term(printed, two_clusters, mu=50.0) < negative_term(printed, regular, mu=50.0) - 0.1
+    of_clusters = negative_term(printed, two_clusters, mu=50.0)
+    of_simplex = negative_term(printed, regular, mu=50.0)
+    assert of_clusters < of_simplex - 0.1
     of_clusters = negative_term(right, two_clusters, mu=100.0)
     of_simplex = negative_term(right, regular, mu=100.0)
     assert of_clusters < of_simplex - 0.1
@@ -1263,11 +1337,12 @@ def test_every_centred_configuration_minimises_reverse_kl():
         least = h(divergence, simplex_distance(n))
         for _ in range(200):
             x = unit(rng.standard_normal((n, d)))
-            off_centre = float((x.mean(0) ** 2).sum())
+            excess = simplex_distance(n) * squared_length(x.mean(0))
             value = negative_term(divergence, squared_distances(x))
-            assert value == pytest.approx(least + 2 * n / (n - 1) * off_centre, abs=1e-12)
+            assert value == pytest.approx(least + excess, abs=1e-12)
             x[n // 2 :] = -x[: n // 2]  # centred, and no simplex
-            assert negative_term(divergence, squared_distances(x)) == pytest.approx(least, abs=1e-12)
+            value = negative_term(divergence, squared_distances(x))
+            assert value == pytest.approx(least, abs=1e-12)
 
 
 def test_two_opposite_clusters_minimise_neyman():
@@ -1280,8 +1355,10 @@ def test_two_opposite_clusters_minimise_neyman():
         sides = np.repeat([1.0, -1.0], n // 2)
         clusters = sides[:, None] * np.eye(d)[0]
         least = negative_term(divergence, squared_distances(clusters))
-        assert least < negative_term(divergence, squared_distances(simplex(n, n - 1))) - 0.1
-        assert (negative_term(divergence, configurations(n, d, 600)) >= least - 1e-10).all()
+        of_simplex = negative_term(divergence, squared_distances(simplex(n, n - 1)))
+        of_random_points = negative_term(divergence, configurations(n, d, 600))
+        assert least < of_simplex - 0.1
+        assert (of_random_points >= least - 1e-10).all()
 
 
 def test_equal_features_are_the_worst_for_the_negative_term():
@@ -1296,7 +1373,7 @@ def test_equal_features_are_the_worst_for_the_negative_term():
         for n, d in SHAPES:
             assert (negative_term(divergence, configurations(n, d, 200)) < of_equal_features).all()
         of_clusters = negative_term(divergence, two_clusters)
-        aligned = float(evaluate(divergence.derivative, np.array(0.0)))  # the positive term at distance 0
+        aligned = float(similarity(divergence, 0.0))  # the positive term at distance 0
         for alpha in (1.0, 40.0):
             assert aligned - alpha * of_clusters > aligned - alpha * of_equal_features
 
@@ -1314,9 +1391,10 @@ def curvatures_of_loss(joint: exact.Joint, divergence: Divergence, mu: float, c:
         ones = torch.ones(views, 1, dtype=torch.float64)
         x = torch.cat([ones, moved.reshape(views, 2)], 1)
         x = x / x.norm(dim=1, keepdim=True)
-        log_kernel = math.log(mu) - c * (2 - 2 * x @ x.T)
-        positive = (positive_law * divergence.derivative(log_kernel)).sum()
-        negative = (product_law * divergence.composition(log_kernel)).sum()
+        distance = 2 - 2 * x @ x.T
+        log_g = math.log(mu) - c * distance
+        positive = (positive_law * divergence.derivative(log_g)).sum()
+        negative = (product_law * divergence.composition(log_g)).sum()
         return alpha * negative - positive
 
     equal_features = torch.zeros(2 * views, dtype=torch.float64)
@@ -1327,10 +1405,11 @@ def curvatures_of_loss(joint: exact.Joint, divergence: Divergence, mu: float, c:
 
 def law_of_two_views(rng: np.random.Generator) -> exact.Joint:
     """The law of two of five views of one of four items: given the item, both are drawn from the same law."""
-    of_view_given_item = rng.dirichlet(np.full(5, rng.choice([0.2, 1.0, 5.0])), size=4) + 1e-3  # [4, 5]
-    of_view_given_item /= of_view_given_item.sum(1, keepdims=True)
+    concentration = rng.choice([0.2, 1.0, 5.0])
+    of_view = rng.dirichlet(np.full(5, concentration), size=4) + 1e-3  # [item, view]
+    of_view /= of_view.sum(1, keepdims=True)
     of_item = rng.dirichlet(np.full(4, 3.0))
-    return exact.Joint.of(of_view_given_item.T @ np.diag(of_item) @ of_view_given_item)
+    return exact.Joint.of(of_view.T @ np.diag(of_item) @ of_view)
 
 
 def test_the_weight_and_not_the_divergence_decides_whether_equal_features_rest():
@@ -1380,7 +1459,8 @@ def rademacher(values: np.ndarray, law: np.ndarray, n: int) -> float:
     values_at_draws = values[:, drawn]  # [C, sequences, n]
     means = np.einsum("csn,en->sec", values_at_draws, signs) / n
     suprema = means.max(2)  # [sequences, signs]
-    return float(law[drawn].prod(1) @ suprema.mean(1))
+    probability = law[drawn].prod(1)
+    return float(probability @ suprema.mean(1))
 
 
 def supremum_of_errors(values: np.ndarray, law: np.ndarray, n: int, sign: int) -> np.ndarray:
@@ -1400,8 +1480,9 @@ def check_moments(probability: np.ndarray, excess: np.ndarray, squared_range: fl
     Both arrays are ``[sequences]``.
     """
     for s in (0.3, 1.0, 3.0):
-        log_moment = float(np.log(probability @ np.exp(s * excess)))
-        assert log_moment <= s**2 * squared_range / (8 * draws) + 1e-12
+        log_moment = np.log(probability @ np.exp(s * excess))
+        of_gaussian = s**2 * squared_range / (8 * draws)
+        assert log_moment <= of_gaussian + 1e-12
 
 
 def kernel_class(seed: int, mu: float, c: float) -> tuple[np.ndarray, exact.Joint]:
@@ -1413,8 +1494,8 @@ def kernel_class(seed: int, mu: float, c: float) -> tuple[np.ndarray, exact.Join
     angle = rng.uniform(0, 2 * np.pi, (3, 3))  # [encoder, symbol]
     distance = 2 - 2 * np.cos(angle[:, :, None] - angle[:, None])
     table = rng.dirichlet(np.full(9, 0.7)).reshape(3, 3) + 0.02
-    scores = evaluate(divergences.KL.derivative, math.log(mu) - c * distance)
-    return scores, exact.Joint.of(table + table.T)
+    symmetric = exact.Joint.of(table + table.T)
+    return similarity(divergences.KL, distance, mu, c), symmetric
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -1491,22 +1572,30 @@ def error_law(n: int, setting: Setting) -> ErrorLaw:
     mu, c, agree, first = setting
     apart = (1 - agree) / 2
     law = np.array([first - apart, apart, apart, 1 - first - apart])  # of the pairs aa, ab, ba, bb
-    distance_of_pair = np.array([0.0, 4, 4, 0])
-    score_of_pair = evaluate(divergences.KL.derivative, math.log(mu) - c * distance_of_pair)
-    h_same, h_different = h(divergences.KL, np.array([0.0, 4.0]), mu, c)
+    score_of_pair = similarity(divergences.KL, np.array([0.0, 4, 4, 0]), mu, c)
+    h_same = h(divergences.KL, 0.0, mu, c)
+    h_different = h(divergences.KL, 4.0, mu, c)
 
     same = first**2 + (1 - first) ** 2  # probability that two independent symbols are the same
-    truth = law @ score_of_pair - (h_same * same + h_different * (1 - same))
+    true_negative = h_same * same + h_different * (1 - same)
+    truth = law @ score_of_pair - true_negative
 
-    counts = np.array([each for each in product(range(n + 1), repeat=4) if sum(each) == n])  # [samples, 4]
+    counts = sequences(n + 1, 4)
+    counts = counts[counts.sum(1) == n]  # [samples, 4]
     log_coefficient = gammaln(n + 1) - gammaln(counts + 1).sum(1)
     probability = np.exp(log_coefficient + xlogy(counts, law).sum(1))
 
     a = counts[:, 0] + counts[:, 1]  # how many of the xᵢ are the first symbol
     b = n - a
     share_same = (a * (a - 1) + b * (b - 1)) / (n * (n - 1))  # of the pairs i ≠ j
-    estimate = counts @ score_of_pair / n - (h_same * share_same + h_different * (1 - share_same))
-    return ErrorLaw(probability, abs(estimate - truth), float(np.ptp(score_of_pair)), float(h_same - h_different))
+    estimated_negative = h_same * share_same + h_different * (1 - share_same)
+    estimate = counts @ score_of_pair / n - estimated_negative
+    return ErrorLaw(
+        probability=probability,
+        error=abs(estimate - truth),
+        r_t=float(np.ptp(score_of_pair)),
+        r_f=float(h_same - h_different),
+    )
 
 
 SETTINGS = [
@@ -1525,8 +1614,10 @@ def probability_beyond(n: int, setting: Setting, delta: float, share: float) -> 
     """Probability that the error exceeds a share of the bound of Theorem 6; one function has complexity 0."""
     law = error_law(n, setting)
     assert law.probability.sum() == pytest.approx(1, abs=1e-9)
-    bound = (law.r_t + 2 * law.r_f) * math.sqrt(math.log(6 / delta) / (2 * (n - 1)))
-    return float(law.probability[law.error > share * bound].sum())
+    root = math.sqrt(math.log(6 / delta) / (2 * (n - 1)))
+    bound = (law.r_t + 2 * law.r_f) * root
+    beyond = law.error > share * bound
+    return float(law.probability[beyond].sum())
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=only_numbers)
@@ -1540,17 +1631,20 @@ def test_theorem_6_for_one_function(setting, n):
 @pytest.mark.parametrize("setting", [SETTINGS[1], SETTINGS[2]], ids=["positive", "negative"])
 def test_a_third_of_the_bound_of_theorem_6_is_none(setting):
     """Theorem 6: neither r_T nor 2 r_f may be a third of what it is, where one term has nearly all of the range."""
-    excesses = [probability_beyond(24, setting, delta, share=1 / 3) / delta for delta in (0.1, 0.001, 1e-6)]
-    assert max(excesses) > 1
+    times_delta = []
+    for delta in (0.1, 0.001, 1e-6):
+        beyond = probability_beyond(24, setting, delta, share=1 / 3)
+        times_delta.append(beyond / delta)
+    assert max(times_delta) > 1
 
 
 def test_the_conjugate_changes_at_most_mu_times_as_fast_as_the_score():
     """Appendix C, for contraction: f*′(f′(u)) = u, so the slope of f* is at most μ on the scores f′(G), G ≤ μ."""
     for divergence, mu in product(EVERY, (0.5, 1.0, 7.3)):
-        log_kernel = np.linspace(math.log(mu) - 4, math.log(mu), 200)
-        scores = evaluate(divergence.derivative, log_kernel)
+        log_u = np.linspace(math.log(mu) - 4, math.log(mu), 200)
+        scores = evaluate(divergence.derivative, log_u)
         rate = slope(divergence.conjugate, scores)
-        assert_allclose(rate, np.exp(log_kernel), rtol=1e-8)
+        assert_allclose(rate, np.exp(log_u), rtol=1e-8)
         assert rate.max() <= mu * (1 + 1e-8)
 
 
