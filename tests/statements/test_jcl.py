@@ -234,7 +234,7 @@ def test_eq_7_is_eq_8_for_lambda_one(drawn):
 def test_eq_8_of_another_lambda_is_not_eq_7_nor_always_a_bound_or_another_number(stated):
     """Eq. 8 and Fig. 1: with λ = 4 or 0.25 Eq. 8 is not Eq. 7, and for small λ it is no upper bound of the limit.
 
-    Sec. 4.4: where the keys have no variance along the query, λ has no effect on the negatives.
+    Sec. 4.4: where the keys have no variance along the query, λ has no effect on p⁺, nor so on the negatives.
     """
     mean = 0.8
     variance = 0.02
@@ -263,8 +263,9 @@ def test_eq_8_of_another_lambda_is_not_eq_7_nor_always_a_bound_or_another_number
     scheduled = closed_form(mean, variance, c, tau, 2 * steps / 20)
     assert steps[scheduled < limit].tolist() == [1, 2, 3, 4]
 
+    weight = 1 / (1 + 64 * math.exp(-mean / tau))
     without_variance = positive_weight(mean, 0.0, c, tau, np.array([0.0, 1.0, 1e9]))
-    np.testing.assert_allclose(without_variance, 0.460363, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(without_variance, weight, rtol=0, atol=1e-6)
 
 
 @many
@@ -333,18 +334,18 @@ def test_the_moment_of_keys_on_the_sphere_by_quadrature():
     t, weights = np.polynomial.legendre.leggauss(400)
     for length, cosine, tau in ((0.6, 0.7, 0.2), (0.8, -0.5, 0.2), (0.95, 1.0, 0.07)):
         concentration = vmf_concentration(3, length)
-        density = weights * np.exp(concentration * (t - 1))
-        density /= density.sum()
-        assert density @ t == pytest.approx(length, abs=1e-9)
+        p = weights * np.exp(concentration * (t - 1))
+        p /= p.sum()
+        assert p @ t == pytest.approx(length, abs=1e-9)
 
         along = t * cosine / tau
         across = np.sqrt((1 - t**2) * (1 - cosine**2)) / tau
         log_i0 = np.log(ive(0, across)) + across
-        log_moment = logsumexp(along + log_i0, b=density)
+        log_moment = logsumexp(along + log_i0, b=p)
         assert vmf_log_moment(3, concentration, tau, cosine) == pytest.approx(log_moment, abs=1e-8)
 
-        variance_along = density @ t**2 - length**2
-        variance_across = density @ (1 - t**2) / 2
+        variance_along = p @ t**2 - length**2
+        variance_across = p @ (1 - t**2) / 2
         variance = cosine**2 * variance_along + (1 - cosine**2) * variance_across
         exponent = cosine * length / tau + variance / (2 * tau**2)
         assert gaussian_log_moment(3, concentration, tau, cosine) == pytest.approx(exponent, abs=1e-8)
@@ -431,7 +432,8 @@ def test_half_the_range_makes_a_bound_for_any_keys(drawn):
     half_range = np.ptp(a) / 2
     mean, variance = mean_and_variance(p, a)
     rounding = 1e-10 * (1 + abs(a).max())
-    assert closed_form(mean, half_range**2, c, tau=1.0, strength=1.0) >= jensen_bound(p, a, c) - rounding
+    bound = closed_form(mean, half_range**2, c, tau=1.0, strength=1.0)
+    assert bound >= jensen_bound(p, a, c) - rounding
     assert variance <= half_range**2 + 1e-12
 
 
@@ -445,7 +447,8 @@ def test_the_slopes_of_the_loss(drawn, scale):
     tau = drawn[3]
     values = torch.tensor(drawn[:3], dtype=torch.float64, requires_grad=True)
     mean, variance, c = values
-    bound = torch.logaddexp(mean / tau + scale * variance / (2 * tau**2), c) - mean / tau
+    lift = scale * variance / (2 * tau**2)
+    bound = torch.logaddexp(mean / tau + lift, c) - mean / tau
     assert bound.item() == pytest.approx(float(closed_form(*drawn, scale)), abs=1e-12)
     (slopes,) = torch.autograd.grad(bound, values)
     weight = float(positive_weight(*drawn, scale))
@@ -704,10 +707,13 @@ def test_similarity_and_variance_of_unit_features_mirror_each_other():
             of_two_views = ~np.eye(views, dtype=bool)
             variance = features.var(0, ddof=1).mean()
             assert variance == pytest.approx((1 - cosines[of_two_views].mean()) / d, abs=1e-14)
-    assert cosine_means[0] > cosine_means[1] + 0.1  # less noise: more alike
-    assert variance_means[0] < variance_means[1]  # so with less variance
-    longer = 2 * features  # it takes length 1
-    assert longer.var(0).mean() != pytest.approx((1 - (longer @ longer.T).mean()) / d, abs=0.1)
+    assert cosine_means[0] > cosine_means[1] + 0.1  # the first case has less noise than the second
+    assert variance_means[0] < variance_means[1]
+
+    # For features of another length it is not so.
+    longer = 2 * np.eye(2)
+    products = longer @ longer.T
+    assert longer.var(0).mean() != pytest.approx((1 - products.mean()) / 2, abs=0.1)
 
 
 def queue_after(steps: int, enqueued: int, dequeued: int, size: int) -> deque[int]:
@@ -760,7 +766,8 @@ def moves_of_the_key_encoder(learning_rate: float = 0.06, momentum: float = 0.99
     query = normalize(image @ query_encoder, dim=0)
     a = normalize(views @ key_encoder, dim=1) @ query / 0.2
     c = torch.logsumexp(normalize(negatives, dim=1) @ query / 0.2, 0)
-    eq_8 = torch.logaddexp(a.mean() + 4 * a.var(correction=0) / 2, c) - a.mean()
+    lift = 4 / 2 * a.var(correction=0)
+    eq_8 = torch.logaddexp(a.mean() + lift, c) - a.mean()
     eq_8.backward()
     by_loss = -learning_rate * key_encoder.grad
     moved_query_encoder = query_encoder - learning_rate * query_encoder.grad
@@ -791,10 +798,11 @@ def test_both_losses_are_functions_of_the_same_products(stated):
     strength = 4.0
     query, keys, negatives = embeddings(0)
     mu, sigma = statistics(keys)
+    mean = query @ mu
+    variance = query @ sigma @ query
     c = logsumexp(negatives @ query / tau)
     eq_3 = np.mean([loss(query @ key / tau, c) for key in keys])
-    positive = query @ mu / tau + strength / (2 * tau**2) * query @ sigma @ query
-    eq_8 = np.logaddexp(positive, c) - query @ mu / tau
+    eq_8 = np.logaddexp(mean / tau + strength * variance / (2 * tau**2), c) - mean / tau
 
     logits = torch.from_numpy(np.concatenate([keys, negatives]) @ query / tau)  # all that the two below are given
     assert len(logits) == len(keys) + len(negatives)
