@@ -81,7 +81,7 @@ def log_softmaxes(scores: np.ndarray, k: int) -> np.ndarray:
     return own - log_sum
 
 
-def ir_loss(scores: np.ndarray, k: int) -> float:
+def ir_objective(scores: np.ndarray, k: int) -> float:
     """E[L^IR] of Lemma 3.1: κ times the sum over k terms stands in place of the partition."""
     log_softmax = float(log_softmaxes(scores, k).mean())
     return log_softmax - math.log(objectives.KAPPA)
@@ -93,10 +93,10 @@ def test_lemma_3_1_has_the_other_sign(seed, k, stated):
     g, bank = embeddings_and_bank(seed, 4)
     scores = g @ bank.T / 0.5
     estimate = exact.info_nce(FOUR_IMAGES, scores, k)
-    loss = ir_loss(scores, k)
+    objective = ir_objective(scores, k)
     log_k, log_kappa = math.log(k), math.log(objectives.KAPPA)
-    assert estimate == pytest.approx(loss + log_k + log_kappa, abs=EXACT)
-    printed = loss + log_k - log_kappa
+    assert estimate == pytest.approx(objective + log_k + log_kappa, abs=EXACT)
+    printed = objective + log_k - log_kappa
     stated("vince/lemma-3-1", gap=estimate - printed)
 
 
@@ -113,7 +113,7 @@ def test_lemma_3_1_of_cmc_has_the_other_sign(k, stated):
     scores_of_ab = g_ab @ bank_l.T / 0.5
     of_l = exact.info_nce(FOUR_IMAGES, scores_of_l, k)
     of_ab = exact.info_nce(FOUR_IMAGES, scores_of_ab, k)
-    half = (ir_loss(scores_of_l, k) + ir_loss(scores_of_ab, k)) / 2
+    half = (ir_objective(scores_of_l, k) + ir_objective(scores_of_ab, k)) / 2
     mean = (of_l + of_ab) / 2
     assert half + math.log(k) + math.log(objectives.KAPPA) == pytest.approx(mean, abs=EXACT)
     assert max(of_l, of_ab) <= math.log(4) + SLACK  # the information of the four images
@@ -352,14 +352,14 @@ def test_lemma_4_3_with_drawn_and_with_nearest_neighbours(k):
     region[0, ball] = True
     q = exact.restrict(joint, region)
 
-    def ball_loss(draws: int) -> float:
+    def ball_objective(draws: int) -> float:
         mean, _ = exact.normalised_similarity(joint, scores.numpy()[None], draws, q)
         return float(mean[0, own]) - math.log(draws + 1)
 
     drawn = [la_0(scores, own, [own, *others]) for others in product(ball, repeat=k - 1)]
-    assert np.mean(drawn) == pytest.approx(ball_loss(k - 1), abs=EXACT)
+    assert np.mean(drawn) == pytest.approx(ball_objective(k - 1), abs=EXACT)
     nearest = la_0(scores, own, [own, *ball])
-    assert abs(nearest - ball_loss(len(ball))) > 1e-3
+    assert abs(nearest - ball_objective(len(ball))) > 1e-3
 
 
 def la(scores: np.ndarray, close: list[int], background: list[int]) -> float:
