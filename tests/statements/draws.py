@@ -96,3 +96,8 @@ def one_by_one(joint: exact.Joint, critic: np.ndarray, draws: int, q: np.ndarray
             log_mean = top + np.log(np.mean(np.exp(np.array(scores) - top)))
             total += joint.table[x, y] * np.prod(q[x, list(drawn)]) * (critic[x, y] - log_mean)
     return float(total)
+
+
+def sequences(symbols: int, draws: int) -> np.ndarray:
+    """``[symbols ** draws, draws]`` every sequence of draws from 0 to ``symbols`` − 1."""
+    return np.array(list(product(range(symbols), repeat=draws)))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from draws import joints, many, problems, seeds, some
+from draws import joints, many, problems, seeds, sequences, some
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -1442,11 +1442,6 @@ def test_the_weight_and_not_the_divergence_decides_whether_equal_features_rest()
 
 
 # Theorem 6 and Appendix C: the error of the objective of a sample. All expectations are by enumeration.
-
-
-def sequences(symbols: int, n: int) -> np.ndarray:
-    """``[symbols**n, n]`` every sequence of n symbols."""
-    return np.array(list(product(range(symbols), repeat=n)))
 
 
 def rademacher(values: np.ndarray, law: np.ndarray, n: int) -> float:

@@ -11,13 +11,12 @@ nats.
 
 import math
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from draws import EXACT, SLACK, lively, many, one_by_one, problems, seeds, some, with_set
+from draws import EXACT, SLACK, lively, many, one_by_one, problems, seeds, sequences, some, with_set
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
@@ -266,11 +265,6 @@ def test_arbitrary_negatives_break_the_bound(stated):
     assert with_positive > 0.5
     assert without > 0.5
     stated("ring/footnote-1", value=with_positive)
-
-
-def sequences(symbols: int, draws: int) -> np.ndarray:
-    """``[symbols ** draws, draws]`` every sequence of draws from 0 to ``symbols`` − 1."""
-    return np.array(list(product(range(symbols), repeat=draws)))
 
 
 def variance(z: np.ndarray, weight: np.ndarray) -> float:

@@ -15,7 +15,21 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from draws import EXACT, SLACK, Problem, above, joints, lively, many, one_by_one, problems, seeds, some, with_set
+from draws import (
+    EXACT,
+    SLACK,
+    Problem,
+    above,
+    joints,
+    lively,
+    many,
+    one_by_one,
+    problems,
+    seeds,
+    sequences,
+    some,
+    with_set,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,11 +41,6 @@ from contrastlab.information.toys import JointGaussian
 from contrastlab.support import shipped
 
 logsumexp = np.logaddexp.reduce  # of a few numbers; scipy's takes a hundred times as long
-
-
-def sequences(symbols: int, draws: int) -> np.ndarray:
-    """``[symbols ** draws, draws]`` every sequence of draws from 0 to ``symbols`` − 1."""
-    return np.array(list(product(range(symbols), repeat=draws)))
 
 
 def embeddings_and_bank(seed: int, items: int, width: int = 3) -> tuple[np.ndarray, np.ndarray]:

@@ -124,8 +124,8 @@ def fifth_stage(network: ResNet, how: C4Head = "published") -> nn.Module:
     Detectron2 always builds bottlenecks, for ``DEPTH: 18`` three with 512 channels at their ends and in their middle.
     ResNet-18's own last stage is two basic blocks. The loader of converted checkpoints compares endings of names and
     copies every tensor whose shape agrees, with a warning for the others: the 3x3 middles of the first two blocks, the
-    shortcut, and batch-norms that belong to other convolutions. All 1x1 convolutions and the third block stay new,
-    under batch-norms frozen at mean 0 and variance 1. For networks of bottlenecks all tensors agree.
+    shortcut, and batch-norms that belong to other convolutions. The other 1x1 convolutions and the third block stay
+    new, under batch-norms frozen at mean 0 and variance 1. For networks of bottlenecks all tensors agree.
 
     That is ``published``; ``new`` copies nothing, and ``layer4`` is the network's own stage.
     """
