@@ -100,13 +100,15 @@ def test_restrict_keeps_proportions_and_what_cannot_be_drawn_is_not_drawn():
     region = np.array([[True, True, False, False], [False, False, False, True], [True, True, True, True]])
     negatives = exact.restrict(joint, region)
     assert negatives.sum(1) == pytest.approx(1)
-    assert negatives[0, 0] / negatives[0, 1] == pytest.approx(joint.y[0] / joint.y[1])
+    proportion = negatives[0, 0] / negatives[0, 1]
+    assert proportion == pytest.approx(joint.y[0] / joint.y[1])
     assert negatives[2] == pytest.approx(joint.y)
 
     # All negatives are y = 1, so that Z is certain.
     joint = table(2)
     critic = np.random.default_rng(3).standard_normal((3, 4))
-    assert exact.threshold(joint, critic) == pytest.approx(np.log(np.exp(critic) @ joint.y), abs=1e-12)
+    log_c = np.log(np.exp(critic) @ joint.y)
+    assert exact.threshold(joint, critic) == pytest.approx(log_c, abs=1e-12)
     certain = np.tile([0.0, 1.0, 0.0, 0.0], (3, 1))
     mean, variance = exact.normalised_similarity(joint, critic, 2, certain, positive_in_denominator=False)
     assert mean == pytest.approx(critic - critic[:, [1]], abs=1e-12)
