@@ -3,11 +3,14 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from itertools import combinations, permutations, product
+from statistics import fmean
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.testing import assert_close
 
 from contrastlab.objectives import (
     ABSENT,
@@ -19,6 +22,7 @@ from contrastlab.objectives import (
     FirstOffset,
     InfoNCE,
     LocalAggregation,
+    Objective,
     Scores,
     Spectral,
     binary_nce,
@@ -33,18 +37,34 @@ from contrastlab.support.errors import ArgumentError
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 TEMPERATURES = [1.0, 0.07, 0.01]
-grid = pytest.mark.parametrize(
-    ("dtype", "temperature"), [(d, t) for d in DTYPES for t in TEMPERATURES], ids=lambda v: str(v).replace("torch.", "")
-)
 
 
-def draw(dtype: torch.dtype, temperature: float, *, rows: int = 5, keys: int = 7, near: int = 3, seed: int = 0):
-    """Logits as cosines over a temperature, rounded to ``dtype`` so that the twin reads the same numbers."""
+def in_short(value: object) -> str:
+    """A precision or a temperature in the id of a test."""
+    return str(value).replace("torch.", "")
+
+
+def class_name(part: object) -> str:
+    return type(part).__name__
+
+
+grid = pytest.mark.parametrize(("dtype", "temperature"), list(product(DTYPES, TEMPERATURES)), ids=in_short)
+
+
+def draw(
+    dtype: torch.dtype, temperature: float, *, rows: int = 5, keys: int = 7, near: int = 3, seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits of the positive ``[rows]``, of negatives ``[rows, keys]`` and of neighbours ``[rows, near]``.
+
+    They are cosines over a temperature, rounded to ``dtype`` so that the twin reads the same numbers.
+    """
     generator = torch.Generator().manual_seed(seed)
-    shapes = ((rows,), (rows, keys), (rows, near))
-    return tuple(
-        ((torch.rand(s, generator=generator, dtype=torch.float64) * 2 - 1) / temperature).to(dtype) for s in shapes
-    )
+    logits = []
+    for shape in ((rows,), (rows, keys), (rows, near)):
+        cosines = torch.rand(shape, generator=generator, dtype=torch.float64) * 2 - 1
+        logits.append((cosines / temperature).to(dtype))
+    own, negatives, neighbours = logits
+    return own, negatives, neighbours
 
 
 def log_sum_exp(values: list[float]) -> float:
@@ -57,40 +77,50 @@ def softplus(x: float) -> float:
 
 
 def present(row: Tensor) -> list[float]:
+    """The logits of a row that are not absent."""
     return [v for v in row.double().tolist() if v > ABSENT / 2]
 
 
 def twin_info_nce(own: Tensor, negatives: Tensor, neighbours: Tensor | None, with_own: bool) -> list[float]:
-    out = []
-    for b in range(len(own)):
-        positive = float(own[b])
-        numerator = [positive] if neighbours is None else [positive, *present(neighbours[b])]
-        denominator = ([positive] if with_own else []) + present(negatives[b])
-        out.append(log_sum_exp(denominator) - log_sum_exp(numerator))
-    return out
+    """The loss of each query; with ``with_own`` the positive is in the denominator, too."""
+    losses = []
+    for b, positive in enumerate(own.tolist()):
+        numerator = [positive]
+        if neighbours is not None:
+            numerator += present(neighbours[b])
+        denominator = present(negatives[b])
+        if with_own:
+            denominator.append(positive)
+        losses.append(log_sum_exp(denominator) - log_sum_exp(numerator))
+    return losses
 
 
 def twin_binary_nce(own: Tensor, negatives: Tensor, offset: float) -> list[float]:
-    return [
-        softplus(offset - float(own[b])) + math.fsum(softplus(s - offset) for s in present(negatives[b]))
-        for b in range(len(own))
-    ]
+    losses = []
+    for positive, row in zip(own.tolist(), negatives, strict=True):
+        of_negatives = [softplus(s - offset) for s in present(row)]
+        losses.append(softplus(offset - positive) + math.fsum(of_negatives))
+    return losses
 
 
 def twin_local_aggregation(members: Tensor, background: Tensor, floor: float) -> list[float]:
-    out = []
-    for b in range(len(members)):
-        inside, outside = present(members[b]), present(background[b])
-        ratio = math.exp(log_sum_exp(inside) - log_sum_exp(outside)) if inside else 0.0
-        out.append(-math.log(ratio + floor))
-    return out
+    losses = []
+    for inside, outside in zip(members, background, strict=True):
+        close = present(inside)
+        ratio = 0.0
+        if close:
+            ratio = math.exp(log_sum_exp(close) - log_sum_exp(present(outside)))
+        losses.append(-math.log(ratio + floor))
+    return losses
 
 
-def agree(got: Tensor, expected: list[float], largest: float, exact: float = 0.0) -> None:
+def agree(losses: Tensor, twin: list[float], largest: float, slack: float = 0.0) -> None:
+    """Losses are those of the twin up to rounding and ``slack``, where no logit is above ``largest``."""
+    expected = torch.tensor(twin, dtype=torch.float64)
     # every operation rounds numbers up to the largest logit or the result; a handful of them are chained
-    want = torch.tensor(expected, dtype=torch.float64)
-    allowed = 3 * torch.finfo(got.dtype).eps * (1 + largest + want.abs()) + exact
-    assert bool(((got.double() - want).abs() <= allowed).all()), (got.tolist(), expected, allowed.tolist())
+    rounding = 3 * torch.finfo(losses.dtype).eps * (1 + largest + expected.abs())
+    difference = (losses.double() - expected).abs()
+    assert bool((difference <= rounding + slack).all()), (losses.tolist(), twin, rounding.tolist())
 
 
 @grid
@@ -98,18 +128,21 @@ def agree(got: Tensor, expected: list[float], largest: float, exact: float = 0.0
 @pytest.mark.parametrize("with_neighbours", [True, False])
 def test_info_nce_equals_its_loop(dtype, temperature, with_own, with_neighbours) -> None:
     own, negatives, neighbours = draw(dtype, temperature)
-    near = neighbours if with_neighbours else None
-    got = info_nce(own, negatives, near, positive_in_denominator=with_own)
-    assert got.dtype == dtype
-    agree(got, twin_info_nce(own, negatives, near, with_own), 1 / temperature)
+    if not with_neighbours:
+        neighbours = None
+    losses = info_nce(own, negatives, neighbours, positive_in_denominator=with_own)
+    assert losses.dtype == dtype
+    agree(losses, twin_info_nce(own, negatives, neighbours, with_own), 1 / temperature)
 
 
 @grid
 def test_binary_nce_equals_its_loop(dtype: torch.dtype, temperature: float) -> None:
     own, negatives, _ = draw(dtype, temperature)
-    offset = float(torch.tensor(math.log(KAPPA * negatives.shape[1])).to(dtype))
+    offset = math.log(KAPPA * negatives.shape[1])
+    offset = torch.tensor(offset).to(dtype).item()  # rounded as the logits are
+    twin = twin_binary_nce(own, negatives, offset)
     # torch's softplus is the identity above 20, which leaves out up to exp(-20) = 2.1e-9 a term
-    agree(binary_nce(own, negatives, offset), twin_binary_nce(own, negatives, offset), 1 / temperature, 8 * 2.1e-9)
+    agree(binary_nce(own, negatives, offset), twin, 1 / temperature, slack=8 * 2.1e-9)
 
 
 @grid
@@ -117,53 +150,79 @@ def test_local_aggregation_equals_its_loop(dtype: torch.dtype, temperature: floa
     _, background, _ = draw(dtype, temperature)
     members = background.clone()
     members[:, ::2] = ABSENT
-    got = local_aggregation(members, background)
-    agree(got, twin_local_aggregation(members, background, 1e-7), 1 / temperature)
+    losses = local_aggregation(members, background)
+    agree(losses, twin_local_aggregation(members, background, 1e-7), 1 / temperature)
 
 
 @grid
 def test_absent_entries_count_for_nothing_and_leave_gradients_finite(dtype: torch.dtype, temperature: float) -> None:
-    own, negatives, neighbours = (t.requires_grad_() for t in draw(dtype, temperature))
-    gone = torch.zeros(negatives.shape, dtype=torch.bool)
-    gone[0] = True  # a row without any negative
-    gone[1, 2:] = True
-    far = torch.zeros(neighbours.shape, dtype=torch.bool)
-    far[0], far[2, 0] = True, True
-    kept, near = negatives.masked_fill(gone, ABSENT), neighbours.masked_fill(far, ABSENT)
-    loss = info_nce(own, kept, near)
-    agree(loss.detach(), twin_info_nce(own.detach(), kept.detach(), near.detach(), True), 1 / temperature)
-    for value in (loss, info_nce(own, kept), binary_nce(own, kept, 3.0), local_aggregation(near, kept)):
-        grads = torch.autograd.grad(value.sum(), (own, negatives, neighbours), allow_unused=True, retain_graph=True)
-        for name, grad in zip(("own", "negatives", "neighbours"), grads, strict=True):
-            assert grad is None or bool(grad.isfinite().all()), name
-        assert grads[1] is None or not grads[1][gone].any()
-    assert info_nce(own, kept)[0] == 0
+    """Query 0 has no negatives and no neighbours, query 1 has two negatives, query 2 misses a neighbour."""
+    own, negatives, neighbours = draw(dtype, temperature)
+    no_negative = torch.zeros(negatives.shape, dtype=torch.bool)
+    no_negative[0] = True
+    no_negative[1, 2:] = True
+    no_neighbour = torch.zeros(neighbours.shape, dtype=torch.bool)
+    no_neighbour[0] = True
+    no_neighbour[2, 0] = True
+    negatives[no_negative] = ABSENT
+    neighbours[no_neighbour] = ABSENT
+    twin = twin_info_nce(own, negatives, neighbours, with_own=True)
+
+    logits = (own.requires_grad_(), negatives.requires_grad_(), neighbours.requires_grad_())
+    losses = info_nce(own, negatives, neighbours)
+    agree(losses.detach(), twin, 1 / temperature)
+    without_neighbours = info_nce(own, negatives)
+    assert without_neighbours[0] == 0
+    aggregation = local_aggregation(neighbours, negatives)
+    for each in (losses, without_neighbours, binary_nce(own, negatives, 3.0), aggregation[1:]):
+        slopes = torch.autograd.grad(each.sum(), logits, materialize_grads=True, retain_graph=True)
+        of_own, of_negatives, of_neighbours = slopes
+        assert bool(of_own.isfinite().all())
+        assert bool(of_negatives.isfinite().all())
+        assert bool(of_neighbours.isfinite().all())
+        assert not of_negatives[no_negative].any()
+        assert not of_neighbours[no_neighbour].any()
+    # LA has no query without background neighbours. Such a one has a finite slope all the same.
+    for slope in torch.autograd.grad(aggregation[0], (negatives, neighbours)):
+        assert bool(slope.isfinite().all())
 
 
 @pytest.mark.parametrize("with_own", [True, False])
 def test_a_query_without_negatives_costs_nothing_and_moves_nothing(with_own: bool) -> None:
-    own, negatives, _ = (t.requires_grad_() for t in draw(torch.float32, 0.07))
-    gone = torch.zeros(negatives.shape, dtype=torch.bool)
-    gone[1] = True
-    loss = info_nce(own, negatives.masked_fill(gone, ABSENT), positive_in_denominator=with_own)
-    assert loss[1] == 0
-    loss.sum().backward()
+    """Query 1 has none; the others pull their positive and push their negatives."""
+    own, negatives, _ = draw(torch.float32, 0.07)
+    negatives[1] = ABSENT
+    own.requires_grad_()
+    negatives.requires_grad_()
+    losses = info_nce(own, negatives, positive_in_denominator=with_own)
+    assert losses[1] == 0
+    losses.sum().backward()
     assert own.grad is not None
     assert negatives.grad is not None
     assert own.grad[1] == 0
     assert not negatives.grad[1].any()
-    assert bool((own.grad[[0, 2, 3, 4]] < 0).all())
-    assert bool((negatives.grad[[0, 2, 3, 4]] >= 0).all())
+    others = [0, 2, 3, 4]
+    assert bool((own.grad[others] < 0).all())
+    assert bool((negatives.grad[others] >= 0).all())
+
+
+def without_own(own: Tensor, negatives: Tensor) -> Tensor:
+    """InfoNCE with the positive left out of the denominator."""
+    return info_nce(own, negatives, positive_in_denominator=False)
+
+
+def logistic(own: Tensor, negatives: Tensor) -> Tensor:
+    """Binary NCE with some offset."""
+    return binary_nce(own, negatives, 2.0)
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_gradients_are_the_derivatives(temperature: float) -> None:
-    own, negatives, neighbours = (t.requires_grad_() for t in draw(torch.float64, temperature, rows=3))
-    check = torch.autograd.gradcheck
-    assert check(info_nce, (own, negatives, neighbours))
-    assert check(lambda o, n: info_nce(o, n, positive_in_denominator=False), (own, negatives))
-    assert check(lambda o, n: binary_nce(o, n, 2.0), (own, negatives))
-    assert check(local_aggregation, (neighbours, negatives))
+    own, negatives, neighbours = (logits.requires_grad_() for logits in draw(torch.float64, temperature, rows=3))
+    assert torch.autograd.gradcheck(info_nce, (own, negatives, neighbours))
+    assert torch.autograd.gradcheck(without_own, (own, negatives))
+    assert torch.autograd.gradcheck(logistic, (own, negatives))
+    assert torch.autograd.gradcheck(local_aggregation, (neighbours, negatives))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -172,22 +231,24 @@ def test_equal_embeddings_give_the_logarithm_of_the_number_of_terms(dtype: torch
     same = torch.full((3, keys), 1 / 0.07, dtype=dtype)
     loss = info_nce(same[:, 0], same)
     expected = torch.full((3,), math.log(keys + 1), dtype=torch.float64)
-    torch.testing.assert_close(loss.double(), expected, rtol=0, atol=4 * torch.finfo(dtype).eps / 0.07)
+    assert_close(loss.double(), expected, rtol=0, atol=4 * torch.finfo(dtype).eps / 0.07)
 
 
 def test_the_order_of_the_keys_does_not_matter_and_parts_call_their_functions() -> None:
     own, negatives, neighbours = draw(torch.float64, 0.07)
     order = torch.randperm(7, generator=torch.Generator().manual_seed(1))
-    turned = negatives[:, order]
-    torch.testing.assert_close(info_nce(own, turned, neighbours.flip(1)), info_nce(own, negatives, neighbours))
-    torch.testing.assert_close(binary_nce(own, turned, 1.0), binary_nce(own, negatives, 1.0))
-    torch.testing.assert_close(local_aggregation(neighbours.flip(1), turned), local_aggregation(neighbours, negatives))
+    shuffled = negatives[:, order]
+    reversed_neighbours = neighbours.flip(1)
+    assert_close(info_nce(own, shuffled, reversed_neighbours), info_nce(own, negatives, neighbours))
+    assert_close(binary_nce(own, shuffled, 1.0), binary_nce(own, negatives, 1.0))
+    assert_close(local_aggregation(reversed_neighbours, shuffled), local_aggregation(neighbours, negatives))
+
     scores = Scores(own, negatives, neighbours)
-    torch.testing.assert_close(InfoNCE()(scores), info_nce(own, negatives, neighbours))
+    assert_close(InfoNCE()(scores), info_nce(own, negatives, neighbours))
     without = info_nce(own, negatives, neighbours, positive_in_denominator=False)
-    torch.testing.assert_close(InfoNCE(positive_in_denominator=False)(scores), without)
-    torch.testing.assert_close(LocalAggregation(1e-3)(scores), local_aggregation(neighbours, negatives, 1e-3))
-    torch.testing.assert_close(BinaryNCE(2.0)(scores), binary_nce(own, negatives, math.log(14.0)))
+    assert_close(InfoNCE(positive_in_denominator=False)(scores), without)
+    assert_close(LocalAggregation(1e-3)(scores), local_aggregation(neighbours, negatives, 1e-3))
+    assert_close(BinaryNCE(2.0)(scores), binary_nce(own, negatives, math.log(14.0)))  # κ = 2, seven negatives
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
@@ -195,71 +256,94 @@ def test_losses_are_not_negative(temperature: float) -> None:
     own, negatives, _ = draw(torch.float64, temperature, rows=200, seed=3)
     assert bool((info_nce(own, negatives) >= 0).all())
     assert bool((binary_nce(own, negatives, math.log(7 * KAPPA)) >= 0).all())
-    # LA^nce: the neighbours are among the terms of the denominator
-    members = negatives.masked_fill(torch.arange(7) % 3 > 0, ABSENT)
+    # LA^nce: the neighbours, every third key here, are among the terms of the denominator
+    is_far = torch.arange(7) % 3 > 0
+    members = negatives.masked_fill(is_far, ABSENT)
     assert bool((info_nce(own, negatives, members) >= 0).all())
     assert bool((local_aggregation(members, negatives) >= -1.1e-7).all())
 
 
 def test_without_the_positive_below_or_a_neighbour_above_the_loss_can_be_negative() -> None:
-    own, negatives, neighbours = torch.tensor([5.0]), torch.tensor([[0.0]]), torch.tensor([[9.0]])
+    own = torch.tensor([5.0])
+    negatives = torch.tensor([[0.0]])
+    neighbours = torch.tensor([[9.0]])
     assert info_nce(own, negatives, positive_in_denominator=False).item() == pytest.approx(-5)
     assert info_nce(own, negatives, neighbours).item() < 0
+
+
+def released_nce(positive: float, negatives: list[float], images: int) -> float:
+    """NCE as the released code writes it: each score is a probability under the model, told from that of the noise.
+
+    The model has the partition function κ · images, and the noise is uniform over the images.
+    """
+    partition = KAPPA * images
+    noise = len(negatives) / images
+    model = math.exp(positive) / partition
+    loss = -math.log(model / (model + noise))
+    for score in negatives:
+        model = math.exp(score) / partition
+        loss -= math.log(noise / (model + noise))
+    return loss
 
 
 @pytest.mark.parametrize("images", [50_000, 1_281_167])
 @pytest.mark.parametrize("temperature", [1.0, 0.07])
 def test_original_ir_is_the_logistic_form_of_the_released_noise_contrastive_formula(images, temperature) -> None:
     own, negatives, _ = draw(torch.float64, temperature, keys=64)
-    keys, partition = 64, KAPPA * images
-    noise = keys / images
     expected = []
-    for b in range(len(own)):
-        model = math.exp(float(own[b])) / partition
-        total = -math.log(model / (model + noise))
-        for score in negatives[b].tolist():
-            model = math.exp(score) / partition
-            total -= math.log(noise / (model + noise))
-        expected.append(total)
-    got = BinaryNCE()(Scores(own, negatives))
-    torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+    for positive, row in zip(own.tolist(), negatives.tolist(), strict=True):
+        expected.append(released_nce(positive, row, images))
+    losses = BinaryNCE()(Scores(own, negatives))
+    assert_close(losses, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+
+
+def twin_offset(scores: list[float], negatives: int) -> float:
+    """log K κ with κ the mean exponential of ``scores``, positives included."""
+    return math.log(negatives * fmean(math.exp(s) for s in scores))
 
 
 def test_offset_of_cmc_is_the_mean_exponential_of_the_first_batch_with_its_positives() -> None:
     own, negatives, _ = draw(torch.float64, 0.07)
-    every = [math.exp(v) for v in [*own.tolist(), *negatives.flatten().tolist()]]
-    expected = math.log(7 * math.fsum(every) / len(every))
+    expected = twin_offset([*own.tolist(), *negatives.flatten().tolist()], 7)
     objective = BinaryNCE(kappa=None)
     assert objective.needs_whole_batch
     assert not BinaryNCE().needs_whole_batch
-    assert BinaryNCE().offset(Scores(torch.zeros(1), torch.zeros(1, 4096))).item() == pytest.approx(9.127, abs=5e-4)
+    of_given_kappa = BinaryNCE().offset(Scores(torch.zeros(1), torch.zeros(1, 4096)))
+    assert of_given_kappa.item() == pytest.approx(9.127, abs=5e-4)
     assert not objective.offset(Scores(own.clone().requires_grad_(), negatives)).requires_grad
     assert objective.offset(Scores(own, negatives)).item() == pytest.approx(expected, rel=1e-12)
-    # of a run: the offset of the first batch of each direction is kept
+
+    # Of a run, the offset of the first batch of each direction is kept.
     module = FirstOffset(2)
     module.values[1] = 1.5
     kept = objective(Scores(own, negatives), Context(direction=1, module=module))
-    torch.testing.assert_close(kept, binary_nce(own, negatives, 1.5))
+    assert_close(kept, binary_nce(own, negatives, 1.5))
     first = objective(Scores(own, negatives), Context(module=module))
-    torch.testing.assert_close(first, binary_nce(own, negatives, expected), rtol=1e-6, atol=1e-6)
+    assert_close(first, binary_nce(own, negatives, expected), rtol=1e-6, atol=1e-6)
     later = objective(Scores(own, negatives + 2), Context(module=module))
-    torch.testing.assert_close(later, binary_nce(own, negatives + 2, expected), rtol=1e-6, atol=1e-6)
-    # the mean over the keys that are there
-    own, negatives = torch.tensor([0.5, -1.0]), torch.tensor([[1.0, ABSENT, 0.25], [2.0, -0.5, 0.75]])
-    present = [0.5, -1.0, 1.0, 0.25, 2.0, -0.5, 0.75]
-    expected = math.log(3 * math.fsum(math.exp(v) for v in present) / 7)
-    scores = Scores(own.double(), negatives.double())
-    assert BinaryNCE(kappa=None).offset(scores).item() == pytest.approx(expected, rel=1e-12)
+    assert_close(later, binary_nce(own, negatives + 2, expected), rtol=1e-6, atol=1e-6)
+
+    # The mean is over the keys that are there.
+    own = torch.tensor([0.5, -1.0], dtype=torch.float64)
+    negatives = torch.tensor([[1.0, ABSENT, 0.25], [2.0, -0.5, 0.75]], dtype=torch.float64)
+    expected = twin_offset([0.5, -1.0, 1.0, 0.25, 2.0, -0.5, 0.75], 3)
+    assert objective.offset(Scores(own, negatives)).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_no_close_neighbour_and_a_row_of_minus_infinity_move_nothing() -> None:
-    background = draw(torch.float32, 0.07)[1].requires_grad_()
-    members = background.masked_fill(torch.ones_like(background, dtype=torch.bool), ABSENT)
-    loss = LocalAggregation()(Scores(background[:, 0], background, members))
-    torch.testing.assert_close(loss, torch.full((5,), -math.log(1e-7)))
-    (grad,) = torch.autograd.grad(loss.sum(), background)
-    assert not grad.any()
-    assert local_aggregation(torch.zeros(3, 0), torch.zeros(3, 2), 1e-3).tolist() == pytest.approx([math.log(1e3)] * 3)
+    _, background, _ = draw(torch.float32, 0.07)
+    background.requires_grad_()
+    is_far = torch.ones_like(background, dtype=torch.bool)
+    members = background.masked_fill(is_far, ABSENT)
+    losses = LocalAggregation()(Scores(background[:, 0], background, members))
+    assert_close(losses, torch.full((5,), -math.log(1e-7)))
+    (slope,) = torch.autograd.grad(losses.sum(), background)
+    assert not slope.any()
+
+    no_columns = torch.zeros(3, 0)
+    losses = local_aggregation(no_columns, torch.zeros(3, 2), 1e-3)
+    assert losses.tolist() == pytest.approx([math.log(1e3)] * 3)
+
     logits = torch.tensor([[-math.inf, -math.inf], [0.0, 0.0]], requires_grad=True)
     (slope,) = torch.autograd.grad(row_logsumexp(logits).sum(), logits)
     assert slope.tolist() == [[0.0, 0.0], [0.5, 0.5]]
@@ -282,74 +366,116 @@ def test_a_logit_that_is_not_a_number_shows_in_the_loss(with_own: bool) -> None:
 
 FMICL_ROWS = [(name, None) for name in divergences.names() if name != "tsallis"] + [("tsallis", 3.0), ("tsallis", 1.5)]
 
+Function = Callable[[float], float]
 
-def twin_divergence(name: str, order: float | None) -> tuple[Callable[[float], float], Callable[[float], float]]:
-    """f′ and f* ∘ f′ as functions of u, from f alone: numerically differentiated where it is not written here."""
-    f = {
-        "kl": (lambda u: math.log(u) + 1, lambda u: u),
-        "js": (lambda u: math.log(2 * u / (1 + u)), lambda u: math.log((1 + u) / 2)),
-        "pearson": (lambda u: 2 * (u - 1), lambda u: u * u - 1),
-        "hellinger": (lambda u: 1 - u**-0.5, lambda u: u**0.5 - 1),
-        "tsallis": (lambda u: order / (order - 1) * u ** (order - 1), lambda u: u**order + 1 / (order - 1)),
-        "vincze_le_cam": (lambda u: 1 - 4 / (u + 1) ** 2, lambda u: (u - 1) * (3 * u + 1) / (u + 1) ** 2),
-        "vincze_le_cam_printed": (lambda u: 1 - 4 / (u + 1) ** 2, lambda u: 3 - 4 / (u + 1)),
-        "reverse_kl": (lambda u: -1 / u, lambda u: math.log(u) - 1),
-        "neyman": (lambda u: 1 - u**-2, lambda u: 2 - 2 / u),
-        "jeffrey": (lambda u: math.log(u) + 1 - 1 / u, lambda u: u - 1 + math.log(u)),
-    }
-    return f[name]
+SLOPES: dict[str, Function] = {  # f′(u)
+    "kl": lambda u: math.log(u) + 1,
+    "js": lambda u: math.log(2 * u / (1 + u)),
+    "pearson": lambda u: 2 * (u - 1),
+    "hellinger": lambda u: 1 - u**-0.5,
+    "vincze_le_cam": lambda u: 1 - 4 / (u + 1) ** 2,
+    "vincze_le_cam_printed": lambda u: 1 - 4 / (u + 1) ** 2,
+    "reverse_kl": lambda u: -1 / u,
+    "neyman": lambda u: 1 - u**-2,
+    "jeffrey": lambda u: math.log(u) + 1 - 1 / u,
+}
+COMPOSITIONS: dict[str, Function] = {  # f*(f′(u)) = u f′(u) − f(u), but for the printed one
+    "kl": lambda u: u,
+    "js": lambda u: math.log((1 + u) / 2),
+    "pearson": lambda u: u * u - 1,
+    "hellinger": lambda u: u**0.5 - 1,
+    "vincze_le_cam": lambda u: (u - 1) * (3 * u + 1) / (u + 1) ** 2,
+    "vincze_le_cam_printed": lambda u: 3 - 4 / (u + 1),
+    "reverse_kl": lambda u: math.log(u) - 1,
+    "neyman": lambda u: 2 - 2 / u,
+    "jeffrey": lambda u: u - 1 + math.log(u),
+}
+
+
+def twin_divergence(name: str, order: float | None) -> tuple[Function, Function]:
+    """f′ and f* ∘ f′ as functions of u, derived by hand; ``order`` is that of Tsallis."""
+    if name != "tsallis":
+        return SLOPES[name], COMPOSITIONS[name]
+
+    def slope(u: float) -> float:
+        return order / (order - 1) * u ** (order - 1)
+
+    def composition(u: float) -> float:
+        return u**order + 1 / (order - 1)
+
+    return slope, composition
 
 
 def unit(rows: int, seed: int, dim: int = 6) -> Tensor:
+    """Random unit vectors ``[rows, dim]``."""
     generator = torch.Generator().manual_seed(seed)
     return F.normalize(torch.randn(rows, dim, generator=generator, dtype=torch.float64), dim=1)
+
+
+def squared_distance(a: Tensor, b: Tensor) -> float:
+    return float(((a - b) ** 2).sum())
+
+
+def without_diagonal(scores: Tensor) -> Tensor:
+    """The entries off the diagonal of a square, in one row."""
+    is_diagonal = torch.eye(len(scores), dtype=torch.bool)
+    return scores[~is_diagonal]
 
 
 @pytest.mark.parametrize(("name", "order"), FMICL_ROWS)
 @pytest.mark.parametrize("precision", [0.5, 1.0, 20.0])  # 1 / 2σ²: images 1, text 20
 @pytest.mark.parametrize("mu", [1.0, 0.1])
 def test_f_micl_is_the_formula(name, order, precision, mu) -> None:
-    x, y = unit(5, 0), F.normalize(unit(5, 0) + 0.3 * unit(5, 1), dim=1)
-    temperature = 1 / (2 * precision)
-    slope, composed = twin_divergence(name, order)
+    x = unit(5, 0)
+    y = F.normalize(x + 0.3 * unit(5, 1), dim=1)
+    slope, composition = twin_divergence(name, order)
 
     def similarity(a: Tensor, b: Tensor) -> float:
-        return mu * math.exp(-precision * float(((a - b) ** 2).sum()))
+        return mu * math.exp(-precision * squared_distance(a, b))
 
-    expected = -math.fsum(slope(similarity(x[i], y[i])) for i in range(5)) / 5
-    pairs = [composed(similarity(x[i], x[j])) for i in range(5) for j in range(5) if i != j]
-    expected += 40 * math.fsum(pairs) / 20
+    of_positives = [slope(similarity(a, b)) for a, b in zip(x, y, strict=True)]
+    of_negatives = [composition(similarity(a, b)) for a, b in permutations(x, 2)]
+    expected = 40 * fmean(of_negatives) - fmean(of_positives)
 
     objective = FMICL(name, order, mu=mu)
-    logits = x @ x.T / temperature
-    scores = Scores((x * y).sum(1) / temperature, logits.fill_diagonal_(ABSENT), highest=1 / temperature)
-    assert objective(scores).mean().item() == pytest.approx(expected, rel=1e-6)
-    single = Scores(scores.own.float(), scores.negatives.float(), highest=1 / temperature)
-    assert objective(single).mean().item() == pytest.approx(expected, rel=2e-4)
+    highest = 2 * precision  # 1 / σ²
+    own = highest * (x * y).sum(1)
+    negatives = (highest * x @ x.T).fill_diagonal_(ABSENT)
+    loss = objective(Scores(own, negatives, highest=highest)).mean()
+    assert loss.item() == pytest.approx(expected, rel=1e-6)
+    rounded = objective(Scores(own.float(), negatives.float(), highest=highest)).mean()
+    assert rounded.item() == pytest.approx(expected, rel=2e-4)
 
 
 @pytest.mark.parametrize("name", ["kl", "pearson", "tsallis"])
 def test_f_micl_with_cosine_similarity_puts_the_score_into_the_conjugate(name) -> None:
-    x, y = unit(4, 2), unit(4, 3)
+    x = unit(4, 2)
+    y = unit(4, 3)
+    own = (x * y).sum(1)
+    cosines = x @ x.T
     objective = FMICL(name, similarity="cosine", weight=3.0)
-    scores = Scores((x * y).sum(1), (x @ x.T).fill_diagonal_(ABSENT))
-    others = objective.f.conjugate((x @ x.T)[~torch.eye(4, dtype=torch.bool)]).mean()
-    assert objective(scores).mean().item() == pytest.approx(float(3 * others - scores.own.mean()), abs=1e-12)
+    loss = objective(Scores(own, cosines.clone().fill_diagonal_(ABSENT))).mean()
+    of_negatives = objective.f.conjugate(without_diagonal(cosines)).mean()
+    expected = 3 * of_negatives - own.mean()
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-12)
     for inside, temperature in (("vincze_le_cam", 1.01), ("js", 1.5), ("kl", 0.02)):
         FMICL(inside, similarity="cosine").check(temperature)
 
 
 @pytest.mark.parametrize("t", [2.0, 0.5])
 def test_alignment_and_uniformity_is_the_formula(t) -> None:
-    x, y = unit(5, 4), unit(5, 5)
+    x = unit(5, 4)
+    y = unit(5, 5)
+    of_positives = [squared_distance(a, b) for a, b in zip(x, y, strict=True)]
+    of_negatives = [squared_distance(a, b) for a, b in combinations(x, 2)]
+    uniformity = math.log(fmean(math.exp(-t * d) for d in of_negatives))
+    expected = 1.5 * fmean(of_positives) + 0.7 * uniformity
+    objective = AlignUniform(align=1.5, uniform=0.7, t=t)
     for temperature in (1.0, 0.01):
-        objective = AlignUniform(align=1.5, uniform=0.7, t=t)
-        logits = (x @ x.T / temperature).fill_diagonal_(ABSENT)
-        rows = objective(Scores((x * y).sum(1) / temperature, logits, highest=1 / temperature))
+        own = (x * y).sum(1) / temperature
+        negatives = (x @ x.T / temperature).fill_diagonal_(ABSENT)
+        rows = objective(Scores(own, negatives, highest=1 / temperature))
         assert rows.shape == (5, 3)
-        align = math.fsum(float(((a - b) ** 2).sum()) for a, b in zip(x, y, strict=True)) / 5
-        pairs = [math.exp(-t * float(((x[i] - x[j]) ** 2).sum())) for i in range(5) for j in range(i)]
-        expected = 1.5 * align + 0.7 * math.log(math.fsum(pairs) / len(pairs))
         assert objective.reduce(rows).item() == pytest.approx(expected, rel=1e-9)
 
 
@@ -363,46 +489,57 @@ def test_distances_are_not_read_from_logits_of_an_unknown_temperature(objective)
 
 
 def test_spectral_is_the_formula_and_pearsons_up_to_one() -> None:
-    x, y = unit(5, 6), unit(5, 7)
-    logits = (x @ x.T / 0.3).fill_diagonal_(ABSENT)
+    x = unit(5, 6)
+    y = unit(5, 7)
     own = (x * y).sum(1) / 0.3
-    expected = -2 * own.mean() + (x @ x.T / 0.3)[~torch.eye(5, dtype=torch.bool)].square().mean()
-    assert Spectral()(Scores(own, logits)).mean().item() == pytest.approx(float(expected), abs=1e-12)
+    logits = x @ x.T / 0.3
+    others = without_diagonal(logits)
+    loss = Spectral()(Scores(own, logits.clone().fill_diagonal_(ABSENT))).mean().item()
+    expected = others.square().mean() - 2 * own.mean()
+    assert loss == pytest.approx(expected.item(), abs=1e-12)
     # Pearson's objective at u = score, to be maximised: 2E u − E u² − 1 (the paper prints −3)
-    pearson = 2 * (own - 1).mean() - (logits[logits > ABSENT / 2] ** 2 - 1).mean()
-    assert -Spectral()(Scores(own, logits)).mean().item() - 1 == pytest.approx(float(pearson), abs=1e-12)
+    pearson = 2 * (own - 1).mean() - (others.square() - 1).mean()
+    assert -loss - 1 == pytest.approx(pearson.item(), abs=1e-12)
 
 
 @pytest.mark.parametrize("temperature", [0.2, 0.01])
 def test_jcl_equals_the_explicit_covariance(temperature) -> None:
-    q = unit(4, 8, 16)
-    keys = F.normalize(q[:, None] + 0.5 * unit(20, 9, 16).view(4, 5, 16), dim=2)
-    negatives = q @ unit(30, 10, 16).T / temperature
-    own, lift = Joint(5, 4.0).pair((keys @ q[:, :, None]).squeeze(2) / temperature, 0, 1)
-    mu = keys.mean(1)
-    centred = keys - mu[:, None]
-    sigma = centred.transpose(1, 2) @ centred / 5
-    plus = (q * mu).sum(1) / temperature
-    variance = (q[:, None] @ sigma @ q[:, :, None]).flatten()
-    top = plus + 4.0 / (2 * temperature**2) * variance
-    expected = torch.logsumexp(torch.cat([top[:, None], negatives], 1), 1) - plus
-    got = InfoNCE()(Scores(own, negatives, lift=lift))
-    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
-    single = InfoNCE()(Scores(own.float(), negatives.float(), lift=lift.float()))
-    torch.testing.assert_close(single.double(), expected, rtol=1e-5, atol=1e-5)
+    """jcl Eq. 8 with λ = 4 and the d × d covariance of five keys of each of four queries."""
+    queries = unit(4, 8, 16)
+    noise = unit(20, 9, 16).view(4, 5, 16)
+    keys = F.normalize(queries[:, None] + 0.5 * noise, dim=2)  # [4, 5, 16]
+    negatives = queries @ unit(30, 10, 16).T / temperature
+
+    mean = keys.mean(1)
+    centred = keys - mean[:, None]
+    covariance = centred.transpose(1, 2) @ centred / 5  # [4, 16, 16]
+    of_mean = (queries * mean).sum(1) / temperature
+    variance = (queries[:, None] @ covariance @ queries[:, :, None]).flatten()
+    in_denominator = of_mean + 4.0 / (2 * temperature**2) * variance
+    terms = torch.cat([in_denominator[:, None], negatives], 1)
+    expected = torch.logsumexp(terms, 1) - of_mean
+
+    of_keys = (keys @ queries[:, :, None]).squeeze(2) / temperature
+    own, lift = Joint(5, 4.0).pair(of_keys, 0, 1)
+    losses = InfoNCE()(Scores(own, negatives, lift=lift))
+    assert_close(losses, expected, rtol=1e-9, atol=1e-9)
+    rounded = InfoNCE()(Scores(own.float(), negatives.float(), lift=lift.float()))
+    assert_close(rounded.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_keys_of_strength_zero_are_their_mean_and_several_keys_the_mean_of_as_many_losses() -> None:
-    own, negatives = torch.randn(3, 5), torch.randn(3, 9)
-    mean, lift = Joint(5, 0.0).pair(own, 0, 1)
+    generator = torch.Generator().manual_seed(0)
+    of_keys = torch.randn(3, 4, generator=generator, dtype=torch.float64)
+    negatives = torch.randn(3, 9, generator=generator, dtype=torch.float64)
+    mean, lift = Joint(4, 0.0).pair(of_keys, 0, 1)
     assert lift is None
-    torch.testing.assert_close(InfoNCE()(Scores(mean, negatives)), info_nce(own.mean(1), negatives))
-    own, negatives = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 9, dtype=torch.float64)
-    expected = torch.stack([info_nce(own[:, m], negatives) for m in range(4)]).mean(0)
-    torch.testing.assert_close(InfoNCE()(Scores(own, negatives)), expected)
-    one = FMICL("js")
-    expected = torch.stack([one(Scores(own[:, m], negatives, highest=1.0)) for m in range(4)]).mean(0)
-    torch.testing.assert_close(one(Scores(own, negatives, highest=1.0)), expected)
+    assert_close(InfoNCE()(Scores(mean, negatives)), info_nce(of_keys.mean(1), negatives))
+
+    each = [info_nce(own, negatives) for own in of_keys.T]
+    assert_close(InfoNCE()(Scores(of_keys, negatives)), torch.stack(each).mean(0))
+    objective = FMICL("js")
+    each = [objective(Scores(own, negatives, highest=1.0)) for own in of_keys.T]
+    assert_close(objective(Scores(of_keys, negatives, highest=1.0)), torch.stack(each).mean(0))
 
 
 @pytest.mark.parametrize("name", divergences.names())
@@ -415,60 +552,77 @@ def test_f_micl_gradients_are_finite_at_equal_and_opposite_embeddings(name) -> N
     assert negatives.grad[0, 2] == 0
 
 
-@pytest.mark.parametrize("objective", [FMICL(), AlignUniform(), Spectral()], ids=lambda o: type(o).__name__)
+@pytest.mark.parametrize("objective", [FMICL(), AlignUniform(), Spectral()], ids=class_name)
 def test_several_keys_are_averaged(objective) -> None:
     own, negatives, _ = draw(torch.float64, 1.0)
-    many = torch.stack([own, 0.5 * own], 1)
-    together = objective(Scores(many, negatives, highest=1.0))
-    apart = [objective(Scores(many[:, m], negatives, highest=1.0)) for m in (0, 1)]
-    assert torch.allclose(together, (apart[0] + apart[1]) / 2, rtol=0, atol=1e-12)
+    second = 0.5 * own
+    together = objective(Scores(torch.stack([own, second], 1), negatives, highest=1.0))
+    of_first = objective(Scores(own, negatives, highest=1.0))
+    of_second = objective(Scores(second, negatives, highest=1.0))
+    assert torch.allclose(together, (of_first + of_second) / 2, rtol=0, atol=1e-12)
 
 
 def test_uniformity_is_a_mean_over_pairs_however_many_each_query_has() -> None:
-    objective, negatives = AlignUniform(), torch.randn(2, 4, generator=torch.Generator().manual_seed(0)).double()
+    """One query has one negative, the other four: five pairs."""
+    objective = AlignUniform()
+    negatives = torch.randn(2, 4, generator=torch.Generator().manual_seed(0)).double()
     negatives[0, 1:] = ABSENT
     scores = Scores(torch.zeros(2, dtype=torch.float64), negatives, highest=5.0)
-    assert objective.reduce(objective(scores)).item() == pytest.approx(twin_of_pairs(objective, scores), rel=1e-12)
+    loss = objective.reduce(objective(scores))
+    assert loss.item() == pytest.approx(twin_of_pairs(objective, scores), rel=1e-12)
 
 
-def twin_of_pairs(objective, scores: Scores) -> float:
+def twin_of_pairs(objective: Objective, scores: Scores) -> float:
     """The loss of a batch, entry by entry: a query without negatives has the term of its positive alone."""
-    rows = [present(row) for row in scores.negatives]
-    own = scores.own.tolist()
     if isinstance(objective, AlignUniform):
-        distances = [[2 - 2 * s / scores.highest for s in row] for row in rows if row]
-        each = [math.exp(-objective.t * d) for row in distances for d in row]
-        spread = math.log(math.fsum(each) / len(each)) if each else 0.0
-        align = math.fsum(2 - 2 * s / scores.highest for s in own) / len(own)
-        return objective.align * align + objective.uniform * spread
+        return twin_align_uniform(objective, scores)
     if isinstance(objective, Spectral):
-        pulls, push = [2 * s for s in own], (lambda s: s * s)
-    else:
-        slope, composed = twin_divergence("kl", None)
-        pulls = [slope(math.exp(s - scores.highest)) for s in own]
+        return twin_of_queries(scores, lambda s: 2 * s, lambda s: s * s)
+    slope, composition = twin_divergence("kl", None)  # of FMICL(), whose weight is 40
 
-        def push(s: float) -> float:
-            return 40 * composed(math.exp(s - scores.highest))
+    def similarity(s: float) -> float:
+        return math.exp(s - scores.highest)
 
-    pushes = [math.fsum(map(push, row)) / max(len(row), 1) for row in rows]
-    return math.fsum(b - a for a, b in zip(pulls, pushes, strict=True)) / len(own)
+    return twin_of_queries(scores, lambda s: slope(similarity(s)), lambda s: 40 * composition(similarity(s)))
+
+
+def twin_align_uniform(objective: AlignUniform, scores: Scores) -> float:
+    """Distances of unit vectors by their logits, ‖x − y‖² = 2 − 2 s / highest."""
+    alignment = fmean(2 - 2 * s / scores.highest for s in scores.own.tolist())
+    negatives = present(scores.negatives.flatten())
+    if not negatives:
+        return objective.align * alignment
+    distances = [2 - 2 * s / scores.highest for s in negatives]
+    uniformity = math.log(fmean(math.exp(-objective.t * d) for d in distances))
+    return objective.align * alignment + objective.uniform * uniformity
+
+
+def twin_of_queries(scores: Scores, pull: Function, push: Function) -> float:
+    """The mean over queries of the mean push of the negatives, if there are any, less the pull of the positive."""
+    losses = []
+    for positive, row in zip(scores.own.tolist(), scores.negatives, strict=True):
+        negatives = present(row)
+        pushed = fmean(map(push, negatives)) if negatives else 0.0
+        losses.append(pushed - pull(positive))
+    return fmean(losses)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 @pytest.mark.parametrize("gone", [[], [1], [0, 3], [0, 1, 2, 3, 4]], ids=str)
-@pytest.mark.parametrize("objective", [FMICL(), AlignUniform(1.5, 0.7), Spectral()], ids=lambda o: type(o).__name__)
+@pytest.mark.parametrize("objective", [FMICL(), AlignUniform(1.5, 0.7), Spectral()], ids=class_name)
 def test_a_query_without_negatives_is_pulled_and_not_pushed(objective, gone, temperature, dtype) -> None:
-    x, y = unit(5, 8), unit(5, 9)
-    own = ((x * y).sum(1) / temperature).to(dtype).requires_grad_()
-    negatives = (x @ x.T / temperature).to(dtype).requires_grad_()
+    x = unit(5, 8)
+    y = unit(5, 9)
     absent = torch.eye(5, dtype=torch.bool)
     absent[gone] = True
-    scores = Scores(own, negatives.masked_fill(absent, ABSENT), highest=1 / temperature)
+    own = ((x * y).sum(1) / temperature).to(dtype).requires_grad_()
+    negatives = (x @ x.T / temperature).to(dtype).masked_fill(absent, ABSENT).requires_grad_()
+    scores = Scores(own, negatives, highest=1 / temperature)
     loss = objective.reduce(objective(scores))
-    expected = twin_of_pairs(objective, scores)
+    tolerance = {torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
     assert loss.dtype == dtype
-    assert loss.item() == pytest.approx(expected, rel=1e-5 if dtype == torch.float32 else 1e-12)
+    assert loss.item() == pytest.approx(twin_of_pairs(objective, scores), rel=tolerance)
     loss.backward()
     assert own.grad is not None
     assert negatives.grad is not None
@@ -479,15 +633,23 @@ def test_a_query_without_negatives_is_pulled_and_not_pushed(objective, gone, tem
 
 
 def test_two_views_give_the_loss_of_simclr_and_of_any_objective() -> None:
+    """Each of ten embeddings has the other view of its item as positive, and the eight of other items as negatives."""
     z1, z2 = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(3)).double()
-    z = [row / row.norm() for row in (*z1, *z2)]
-    own = torch.stack([z[k] @ z[(k + 5) % 10] for k in range(10)]) / 0.5
-    others = torch.stack([torch.stack([z[k] @ z[j] for j in range(10) if (j - k) % 5]) for k in range(10)]) / 0.5
-    softmax = math.fsum(log_sum_exp([a, *row]) - a for a, row in zip(own.tolist(), others.tolist(), strict=True)) / 10
+    z = torch.stack([row / row.norm() for row in (*z1, *z2)])
+    own = []
+    negatives = []
+    for k in range(10):
+        item = k % 5
+        of_other_items = [j for j in range(10) if j % 5 != item]
+        own.append(z[(k + 5) % 10] @ z[k] / 0.5)
+        negatives.append(z[of_other_items] @ z[k] / 0.5)
+    scores = Scores(torch.stack(own), torch.stack(negatives), highest=2.0)
+
+    softmax = fmean(twin_info_nce(scores.own, scores.negatives, None, with_own=True))
     assert from_views(z1, z2, temperature=0.5).item() == pytest.approx(softmax, rel=1e-5)
     for objective in (AlignUniform(), FMICL(), Spectral()):
-        twin = twin_of_pairs(objective, Scores(own, others, highest=2.0))
-        assert from_views(z1, z2, objective, temperature=0.5).item() == pytest.approx(twin, rel=1e-5)
+        loss = from_views(z1, z2, objective, temperature=0.5)
+        assert loss.item() == pytest.approx(twin_of_pairs(objective, scores), rel=1e-5)
 
 
 def test_embeddings_of_scores_have_a_row_a_query_and_a_number_at_least() -> None:
