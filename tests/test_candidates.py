@@ -71,10 +71,10 @@ def test_both_ways_give_the_ranks_of_a_sort(branch, problem, own_is, ban, kept) 
     queries, keys, own, banned, first, last = problem
     size = last - first
     picks = torch.randint(size, (len(queries), 7), generator=torch.Generator().manual_seed(1))
-    excluded = {"own": own, "banned": banned if ban else None}
+    banned_keys = banned if ban else None
     logits = queries @ keys.T
-    whole = Candidates(logits.clone(), **excluded)
-    stream = Stored(queries, keys, **excluded, dense=False)
+    whole = Candidates(logits.clone(), own, banned=banned_keys)
+    stream = Stored(queries, keys, own, banned=banned_keys, dense=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranks, "KEPT_BYTES", kept)
         left = whole.left(own_is), stream.left(own_is)
@@ -136,7 +136,7 @@ def test_a_bank_of_many_keys_is_never_scored_at_once(monkeypatch: pytest.MonkeyP
         at_once.append(len(scores))
         return ring_indices(scores, first, last)
 
-    monkeypatch.setattr(ranks, "KEPT_BYTES", 4 * 8 * 6000)  # scores of 4 queries and a copy, and none for indices
+    monkeypatch.setattr(ranks, "KEPT_BYTES", 4 * 8 * 6000)  # scores of 4 queries and a copy; indices need more
     monkeypatch.setattr(ranks, "ring_indices", counted)
     found = Stored(queries, keys, dense=False).region(60, 3000, "ranked")
     assert torch.equal(found.indices, ring_indices(queries @ keys.T, 60, 3000))
@@ -167,9 +167,10 @@ def test_logits_of_stored_keys_and_their_gradient_are_those_of_autograd(absent: 
     keys = torch.randn(40, 5, generator=generator, dtype=torch.float64)
     indices = torch.randint(40, (6, count), generator=generator)  # with repetitions
     is_absent = torch.zeros(6, count, dtype=torch.bool)
+    chosen = Chosen(indices)
     if absent:
         is_absent = torch.rand(6, count, generator=generator) < 0.3
-    chosen = Chosen(indices, is_absent if absent else None)
+        chosen = Chosen(indices, is_absent)
 
     def all_scores(queries: Tensor) -> Candidates:
         return Candidates(queries @ keys.T)
