@@ -7,7 +7,7 @@ from torch import Tensor
 
 from contrastlab.negatives import Ball, BatchRandom
 from contrastlab.objectives import ABSENT
-from contrastlab.positives import Neighbours, One, SameCluster
+from contrastlab.positives import Neighbours, One, Positives, SameCluster
 from contrastlab.scores.candidates import Candidates, Chosen
 from contrastlab.scores.schedules import Linear
 
@@ -25,10 +25,15 @@ def table(seed: int, rows: int = 3, keys: int = 25) -> Tensor:
     return torch.randint(-4, 5, (rows, keys), generator=torch.Generator().manual_seed(seed)).float()
 
 
+def select(part: Positives, logits: Tensor, own: Tensor | None = None, step: int = 0, total: int = 1) -> Chosen | None:
+    """Further positives ``[rows, K]`` among all keys; what is chosen as negatives is of no account."""
+    return part.select(Candidates(logits.clone(), own), NONE, draws(), step, total)
+
+
 @given(st.integers(0, 10**6), st.integers(0, 100))
 def test_neighbours_are_the_top_of_the_sort_without_the_own_row(seed: int, inner: int) -> None:
     logits = table(seed)
-    chosen = Neighbours(inner).select(Candidates(logits.clone(), OWN), NONE, draws(), 0, 1)
+    chosen = select(Neighbours(inner), logits, OWN)
     count = 24 * inner // 100
     if count == 0:
         assert chosen is None
@@ -43,8 +48,8 @@ def test_neighbours_are_the_top_of_the_sort_without_the_own_row(seed: int, inner
 
 def test_drawn_neighbours_come_from_the_same_keys() -> None:
     logits = table(1, keys=100)
-    neighbours = Neighbours(10).select(Candidates(logits.clone(), OWN), NONE, draws(), 0, 1).indices
-    drawn = Neighbours(10, k=50).select(Candidates(logits.clone(), OWN), NONE, draws(), 0, 1).indices
+    neighbours = select(Neighbours(10), logits, OWN).indices
+    drawn = select(Neighbours(10, k=50), logits, OWN).indices
     assert drawn.shape == (3, 50)
     for drawn_keys, keys in zip(drawn.tolist(), neighbours.tolist(), strict=True):
         assert set(drawn_keys) <= set(keys)
@@ -53,12 +58,12 @@ def test_drawn_neighbours_come_from_the_same_keys() -> None:
 
 def test_annealed_neighbours_start_with_none_and_grow_and_one_adds_nothing() -> None:
     annealed = Neighbours(Linear(0, 8, until=1.0))
-    first, *others = [annealed.select(Candidates(table(2, keys=100)), NONE, draws(), step, 9) for step in range(9)]
+    first, *others = [select(annealed, table(2, keys=100), step=step, total=9) for step in range(9)]
     assert first is None
     assert [chosen.indices.shape[1] for chosen in others] == [1, 2, 3, 4, 5, 6, 7, 8]
-    close = Neighbours(32.3).select(Candidates(table(2, keys=1000)), NONE, draws(), 0, 1)
+    close = select(Neighbours(32.3), table(2, keys=1000))
     assert close.indices.shape[1] == 323  # 1000 · 32.3 / 100 is 322.999… in floating point
-    assert One().select(Candidates(table(0)), NONE, draws(), 0, 1) is None
+    assert select(One(), table(0)) is None
 
 
 @given(st.integers(0, 10**6), st.integers(1, 25))
@@ -72,9 +77,10 @@ def test_same_cluster_is_the_union_over_runs_within_the_ball(seed: int, nearest:
     values = chosen.gather(logits)
     for row, own_key in enumerate(OWN):
         in_ball = ball.indices[row]
-        in_own_cluster = (labels[in_ball] == labels[own_key]).any(1)
+        in_own_cluster = (labels[in_ball] == labels[own_key]).any(1)  # of any run
+        expected = torch.where(in_own_cluster, logits[row, in_ball], ABSENT)
         assert torch.equal(chosen.absent[row], ~in_own_cluster)
-        assert torch.equal(values[row], torch.where(in_own_cluster, logits[row, in_ball], ABSENT))
+        assert torch.equal(values[row], expected)
 
 
 def test_before_the_first_clustering_everybody_is_alone() -> None:
