@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastlab.objectives import Objective, Scores
+from contrastlab.scores.logits import ABSENT
 
 TEMPERATURES = [1.0, 0.07, 0.01]
 
@@ -39,15 +40,18 @@ def assert_is_twin(objective: Objective, twin: Callable[[Scores], Tensor], score
 def assert_absent_negatives_do_not_count(objective: Objective, *, highest: float = 1.0) -> None:
     """A query without negatives has loss and gradient 0; absent ones have no gradient, and others a finite one."""
     draws = torch.Generator().manual_seed(0)
-    own = torch.rand(3, generator=draws, dtype=torch.float64).requires_grad_()
-    others = torch.rand(3, 7, generator=draws, dtype=torch.float64).requires_grad_()
+    own = highest * torch.rand(3, generator=draws, dtype=torch.float64)
+    others = highest * torch.rand(3, 7, generator=draws, dtype=torch.float64)
     absent = torch.zeros(3, 7, dtype=torch.bool)
     absent[0] = True
     absent[1, 4:] = True
-    scores = Scores(own * highest, (others * highest).masked_fill(absent, -1e30), highest=highest)
-    loss = objective.reduce(objective(scores))
-    alone = Scores(own[1:] * highest, (others[1:] * highest).masked_fill(absent[1:], -1e30), highest=highest)
-    torch.testing.assert_close(3 * loss, 2 * objective.reduce(objective(alone)))
+    others[absent] = ABSENT
+    # slopes of what the loss reads: behind a masked_fill that of an absent score would be 0 whatever the loss did
+    own.requires_grad_()
+    others.requires_grad_()
+    loss = objective.reduce(objective(Scores(own, others, highest=highest)))
+    alone = objective.reduce(objective(Scores(own[1:], others[1:], highest=highest)))
+    torch.testing.assert_close(3 * loss, 2 * alone)
     of_own, of_others = torch.autograd.grad(loss, (own, others))
     assert bool(of_own.isfinite().all())
     assert bool(of_others.isfinite().all())
