@@ -812,6 +812,18 @@ FULL_LENGTH = Search(
         )
     },
 )
+# The lesions of ring Table 2 have the settings that "bank" chose for IR and IRing. Does a rate of its own help a lesion?
+LESION_ROWS = ("ring/iring", "ring/iring_noanneal", "ring/iring_l0")
+LESIONS = Search(
+    "lesions",
+    f"{VALIDATION}IRing and its lesions, each with its own rate",
+    5000,
+    _profile("ring 2", "ring/iring"),
+    rows=LESION_ROWS,
+    ranges={"lr": (0.06, 0.03, 0.12)},
+    longer=1,
+    by_row=True,
+)
 BANK_FREE = {"temperature": (0.1, 0.15, 0.2, 0.3), "keys.rate": (0.5, 0.9)}
 QUEUE = {"keys.size": (1024, 4096, 8192), "keys.momentum": (0.99, 0.996), "keys.shuffle_groups": (1, 8)}
 SEARCHES: dict[str, Search] = {
@@ -826,6 +838,7 @@ SEARCHES: dict[str, Search] = {
         VINCE_LAB_RATES,
         IN_BATCH,
         FULL_LENGTH,
+        LESIONS,
         *SCALES,
         *FAIR,
         *FAIR_ALPHA,
