@@ -812,7 +812,7 @@ FULL_LENGTH = Search(
         )
     },
 )
-# The lesions of ring Table 2 have the settings that "bank" chose for IR and IRing. Does a rate of its own help a lesion?
+# Lesions of ring Table 2 have the settings that "bank" chose for IR and IRing. Does a rate of its own help a lesion?
 LESION_ROWS = ("ring/iring", "ring/iring_noanneal", "ring/iring_l0")
 LESIONS = Search(
     "lesions",
