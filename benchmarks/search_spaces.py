@@ -813,13 +813,12 @@ FULL_LENGTH = Search(
     },
 )
 # Lesions of ring Table 2 have the settings that "bank" chose for IR and IRing. Does a rate of its own help a lesion?
-LESION_ROWS = ("ring/iring", "ring/iring_noanneal", "ring/iring_l0")
 LESIONS = Search(
     "lesions",
     f"{VALIDATION}IRing and its lesions, each with its own rate",
     5000,
     _profile("ring 2", "ring/iring"),
-    rows=LESION_ROWS,
+    rows=("ring/iring", "ring/iring_noanneal", "ring/iring_l0"),
     ranges={"lr": (0.06, 0.03, 0.12)},
     longer=1,
     by_row=True,

@@ -364,7 +364,7 @@ def _show(args: argparse.Namespace) -> None:
     if args.profile is not None:
         papers.choose_profile(args.profile, plan.profiles)
     folders = terminal.folders("results", args.results)
-    dataset, profile = _best(args, plan, results.headings(folders))
+    dataset, profile = _best(args, plan, folders)
     stored = results.find(folders, dataset=dataset, profile=profile)
     columns = plan.select(dataset, args.columns)
     reports = [report.table(plan, stored, dataset, profile, column=name) for name in columns]
@@ -392,12 +392,14 @@ def _print_reports(args: argparse.Namespace, reports: Any) -> None:
             print(training)
 
 
-def _best(args: argparse.Namespace, plan: Any, headings: Iterable[Any]) -> tuple[str, str]:
+def _best(args: argparse.Namespace, plan: Any, folders: Iterable[Path | str]) -> tuple[str, str]:
     """Data set and profile that are shown: what was asked for, else those of the best evidence."""
-    from contrastlab.tables import report
+    from contrastlab.tables import report, results
 
+    if args.dataset is not None and args.profile is not None:
+        return args.dataset, args.profile
     asked = []
-    for heading in headings:
+    for heading in results.headings(folders):
         if args.dataset in (None, heading.dataset) and args.profile in (None, heading.profile):
             asked.append(heading)
     evidence = report.evidence(plan, asked)

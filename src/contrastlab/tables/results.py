@@ -402,7 +402,7 @@ def find(
 
 
 def headings(root: Path | str | Iterable[Path | str]) -> list[Heading]:
-    """Which results are stored, for lists: of folders and with errors as in :func:`find`, in a tenth of its time."""
+    """Which results are stored: folders and errors as in :func:`find`, but a file that is known is not read again."""
     return list(dict.fromkeys(_every(root, "*/*", _indexed_heading)))
 
 
@@ -487,7 +487,8 @@ def _indexed_heading(index: Cache, name: str, entry: _Entry) -> Heading:
 
 def _heading_of_verified(index: Cache, name: str, stamp: str) -> Heading | None:
     """What the index keeps of a file, if that was verified with this stamp."""
-    verified = index.get(name)
-    if not stamp or verified is None or verified["stamp"] != stamp:
-        return None
-    return Heading(**verified["heading"])
+    record = index.get(name)
+    is_known = record is not None and record["stamp"] == stamp
+    if stamp and is_known:
+        return Heading(**record["heading"])
+    return None
