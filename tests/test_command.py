@@ -116,6 +116,18 @@ def test_lists_are_tables_for_people_and_all_fields_for_programs(stored, monkeyp
         assert len(narrow.splitlines()) > len(wide.splitlines()) > 3
 
 
+def test_show_of_one_data_set_and_profile_reads_no_other_result(stored: Path, tmp_path: Path, capsys) -> None:
+    for result in results.find(stored)[:2]:
+        whole = results.save(result, tmp_path)
+    damaged = tmp_path / "cells" / "shapes" / "smoke" / whole.name
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text(whole.read_text()[:50])
+    show = ["show", "ring/table1", "--results", str(tmp_path)]
+    assert str(damaged) in printed(show, capsys, status=2)
+    asked = [*show, "--dataset", "cifar10", "--profile", "laptop", "--json"]
+    assert len(json.loads(printed(asked, capsys))) > 5
+
+
 def test_a_list_has_titles_and_html_is_a_page(stored: Path, capsys) -> None:
     here = ["--results", str(stored)]
     for entry in json.loads(printed(["list", *here, "--json"], capsys)):
