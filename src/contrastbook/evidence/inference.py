@@ -27,7 +27,7 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
-from scipy import interpolate, optimize, special, stats
+from scipy import interpolate, optimize, special
 
 from contrastlab.support.errors import reject
 
@@ -347,6 +347,8 @@ def correlation(x: Sequence[float], y: Sequence[float], draws: int = 2000) -> tu
 
     NaN for fewer than four pairs.
     """
+    from scipy import stats  # takes longer to import than the claims to print
+
     pairs = np.stack([_values("x", x), _values("y", y)], axis=1)
     if len(pairs) < 4:
         return (math.nan, math.nan, math.nan)
