@@ -17,58 +17,59 @@ from contrastlab.scores.candidates import Candidates
 from contrastlab.scores.schedules import Linear
 from contrastlab.support.errors import ArgumentError, NonFiniteLossError
 
-JOINT = exact.Joint.of([[0.30, 0.05, 0.02], [0.05, 0.20, 0.03], [0.02, 0.08, 0.25]])
+PERCENT = np.array([[30, 5, 2], [5, 20, 3], [2, 8, 25]])
+"""A joint distribution of two variables of three values each."""
+JOINT = exact.Joint.of(PERCENT / 100)
 CRITIC = JOINT.log_ratio * 0.7 + np.array([[0.2], [-0.1], [0.4]])
-COUNT = 200_000
 
 
-def draw(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scores of pairs ``[COUNT]``, of seven negatives each ``[COUNT, 7]``, of independent pairs ``[COUNT]``."""
-    rng = np.random.default_rng(seed)
-    pairs = rng.choice(9, size=COUNT, p=JOINT.table.ravel())
-    x, y = np.divmod(pairs, 3)
-    others = rng.choice(3, size=(COUNT, 7), p=JOINT.y)
-    independent_x = rng.choice(3, size=COUNT, p=JOINT.x)
-    independent_y = rng.choice(3, size=COUNT, p=JOINT.y)
-    positives = torch.from_numpy(CRITIC[x, y])
-    negatives = torch.from_numpy(CRITIC[x[:, None], others])
-    independents = torch.from_numpy(CRITIC[independent_x, independent_y])
-    return positives, negatives, independents
+def scores(*values: np.ndarray, percent: np.ndarray) -> list[torch.Tensor]:
+    """Each of some values ``[...]``, as often as the products of percents ``[...]`` say: the means are expectations."""
+    times = percent.ravel()
+    return [torch.from_numpy(np.repeat(np.broadcast_to(value, percent.shape).ravel(), times)) for value in values]
 
 
-def assert_near(estimate: torch.Tensor, expectation: float, *parts: torch.Tensor) -> None:
-    """Within four standard errors of the sum of independent means, each of COUNT draws; ``parts`` are the draws."""
-    variance = sum(float(part.var()) for part in parts) / COUNT
-    assert abs(float(estimate) - expectation) < 4 * math.sqrt(variance)
+def of_pairs() -> torch.Tensor:
+    """Scores of a hundred pairs, which occur as often as in JOINT."""
+    return scores(CRITIC, percent=PERCENT)[0]
 
 
-def test_every_estimator_meets_its_exact_expectation():
-    positives, negatives, independents = draw()
-    nwj = bounds.nwj(positives, independents)
-    assert_near(nwj, exact.nwj(JOINT, CRITIC), positives, independents.exp() / math.e)
+def of_independents() -> torch.Tensor:
+    """Scores of ten thousand independent pairs, which occur as often as under the product of the marginals."""
+    return scores(CRITIC, percent=PERCENT.sum(1)[:, None] * PERCENT.sum(0))[0]
 
-    donsker_varadhan = bounds.donsker_varadhan(positives, independents)
-    slope_of_log = independents.exp() / independents.exp().mean()
-    assert_near(donsker_varadhan, exact.donsker_varadhan(JOINT, CRITIC), positives, slope_of_log)
 
-    of_all_eight = torch.cat([positives[:, None], negatives], 1).logsumexp(1)
-    info_nce = bounds.info_nce(positives, negatives)
-    assert_near(info_nce, exact.info_nce(JOINT, CRITIC, 8), positives - of_all_eight)
+def test_bounds_of_independent_pairs_have_their_exact_expectation() -> None:
+    pairs, independents = of_pairs(), of_independents()
+    nwj = bounds.nwj(pairs, independents)
+    assert float(nwj) == pytest.approx(exact.nwj(JOINT, CRITIC), abs=1e-12)
+    donsker_varadhan = bounds.donsker_varadhan(pairs, independents)
+    assert float(donsker_varadhan) == pytest.approx(exact.donsker_varadhan(JOINT, CRITIC), abs=1e-12)
 
-    leave_one_out = bounds.leave_one_out(positives, negatives)
-    assert_near(leave_one_out, exact.leave_one_out(JOINT, CRITIC, 8), positives - negatives.logsumexp(1))
+
+def test_contrastive_bounds_have_their_exact_expectation() -> None:
+    """Of K = 3: a pair and two further values of Y, which make a million draws."""
+    y = PERCENT.sum(0)
+    often = PERCENT[:, :, None, None] * y[:, None] * y
+    of_positive, first, second = scores(
+        CRITIC[:, :, None, None], CRITIC[:, None, :, None], CRITIC[:, None, None, :], percent=often
+    )
+    negatives = torch.stack([first, second], 1)
+    assert len(of_positive) == 1_000_000
+    info_nce = bounds.info_nce(of_positive, negatives)
+    assert float(info_nce) == pytest.approx(exact.info_nce(JOINT, CRITIC, 3), abs=1e-10)
+    leave_one_out = bounds.leave_one_out(of_positive, negatives)
+    assert float(leave_one_out) == pytest.approx(exact.leave_one_out(JOINT, CRITIC, 3), abs=1e-10)
 
 
 @pytest.mark.parametrize("name", ["kl", "js", "pearson", "vincze_le_cam"])
-def test_f_information_meets_its_exact_expectation(name: str) -> None:
-    positives, _, independents = draw()
+def test_f_information_has_its_exact_expectation(name: str) -> None:
     divergence = divergences.get(name)
     table = divergence.derivative(torch.from_numpy(CRITIC)).numpy()
-    of_pairs = divergence.derivative(positives)
-    of_independents = divergence.derivative(independents)
-    estimate = bounds.f_information(of_pairs, of_independents, divergence)
-    expectation = exact.f_information(JOINT, table, divergence)
-    assert_near(estimate, expectation, of_pairs, divergence.conjugate(of_independents))
+    critic_of_pairs = divergence.derivative(of_pairs())
+    critic_of_independents = divergence.derivative(of_independents())
+    estimate = bounds.f_information(critic_of_pairs, critic_of_independents, divergence)
+    assert float(estimate) == pytest.approx(exact.f_information(JOINT, table, divergence), abs=1e-12)
 
 
 def test_pairs_splits_a_batch_and_info_nce_never_exceeds_log_k():
