@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import permutations
 from types import MappingProxyType
 from typing import Any, Literal
@@ -74,16 +75,24 @@ def _label(part: Tensor) -> Tensor:
     return 2 * ((part + 1) * _GOLDEN).frac() - 1
 
 
-def _code(part: Tensor) -> Tensor:
-    # A squared error between numbers would call classes alike that happen to be neighbours. These unit vectors are the
-    # same for ever; up to CODE classes they are orthogonal, and the error is the Brier score. Void is NaN.
+@cache
+def _codes() -> Tensor:
+    """A unit vector for each class, ``[2048, CODE]``, the same for ever, and a last row of NaN for void.
+
+    A squared error between numbers would call classes alike that happen to be neighbours. Up to CODE classes the
+    vectors are orthogonal, and the error is the Brier score.
+    """
     vectors = torch.randn(2048, CODE, generator=torch.Generator().manual_seed(0))
     orthogonal, _ = torch.linalg.qr(vectors[:CODE])
     vectors[:CODE] = orthogonal
     void = torch.full((1, CODE), math.nan)
-    table = torch.cat([F.normalize(vectors, dim=1), void]).to(part.device)
+    return torch.cat([F.normalize(vectors, dim=1), void])
+
+
+def _code(part: Tensor) -> Tensor:
+    codes = _codes().to(part.device, non_blocking=True)
     classes = part[:, 0].round().long()  # -1, void, is the last row
-    return table[classes].movedim(3, 1)
+    return codes[classes].movedim(3, 1)
 
 
 @dataclass(frozen=True)

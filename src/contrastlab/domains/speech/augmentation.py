@@ -79,7 +79,8 @@ def log_mel(waves: Tensor, *, bands: int, window: int, hop: int, rate: int) -> T
         return_complex=True,
     )
     power = spectrum.real.square() + spectrum.imag.square()
-    mel = mel_matrix(bands, window, rate).to(samples.device) @ power
+    to_mel = mel_matrix(bands, window, rate).to(samples.device, non_blocking=True)
+    mel = to_mel @ power
     decibels = 20 * mel.clamp(min=math.sqrt(FLOOR)).log10()
     loudest = decibels.amax((1, 2), keepdim=True)
     return torch.maximum(decibels, loudest - RANGE)[:, None]
