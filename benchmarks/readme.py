@@ -36,8 +36,7 @@ def decided(folder: Path = ROOT / "results") -> str:
     for line in lines.to_dict("records"):
         metric = tasks.metric(line["metric"]).label
         where = f"{words.table_of(line)}: {line['claim']}, {words.column_of(line)}, {metric}"
-        used = f"{line['used']}" if line["used"] == line["seeds"] else f"{line['used']} of {line['seeds']}"
-        seeds = f"{used}, `{line['profile']}`"
+        seeds = f"{words.seeds(line)}, `{line['profile']}`"
         cells = (where, words.published(line), words.measured(line), seeds, words.sentence(line))
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"

@@ -163,6 +163,9 @@ def test_claims_are_counted_and_grouped_and_one_seed_is_left_out(capsys) -> None
     assert opened == sorted(opened)
     for verdict, count in Counter(line["verdict"] for line in lines).items():
         assert f"{verdict}: {count}" in last
+    more = [line for line in lines if int(line["seeds"]) > int(line["used"]) > 1]
+    assert more
+    assert sum(f" {line['used']} of {line['seeds']} " in " ".join(shown) for line in more) == len(more)
 
 
 @pytest.mark.parametrize(

@@ -240,9 +240,9 @@ def test_a_column_may_change_settings_and_add_to_the_name_of_a_row() -> None:
     # top-1 and top-5 of one width are one cell; another width is another one, which keeps its name on other data
     hashes = {name: plan.setup_hash(column, "lab") for name, column in plan.columns.items()}
     assert len(set(hashes.values())) == 3
-    assert hashes["half"] == hashes["half5"]
-    assert list(plan.select("cifar10")) == ["half", "one", "two", "half5", "one5", "two5"]
-    assert (plan.published_value("two5", "ydbdr_ra"), plan.published_value("half", "lab")) == (89.7, 57.5)
+    assert hashes["half"] == hashes["half_top5"]
+    assert list(plan.select("cifar10")) == ["half", "one", "two", "half_top5", "one_top5", "two_top5"]
+    assert (plan.published_value("two_top5", "ydbdr_ra"), plan.published_value("half", "lab")) == (89.7, 57.5)
     seven = papers.plan("cmc", 7)
     assert (seven.published_value("conv5", "stl10"), seven.published_value("conv5_mlp", "stl10")) == (83.28, 84.64)
 

@@ -382,7 +382,7 @@ def test_columns_are_those_with_a_number_and_other_data_stand_beside_no_publishe
     stored = results.find(RESULTS, dataset="cifar10", profile="laptop")
     plan = papers.plan("cmc", 1)
     shown = report.columns(plan, stored, "cifar10", "laptop")
-    assert [each.name for each in shown] == ["half", "one", "two", "half5", "one5", "two5"]
+    assert [each.name for each in shown] == ["half", "one", "two", "half_top5", "one_top5", "two_top5"]
     for each in shown:
         assert all(row.published is None for row in each.rows)
         assert f"Data set cifar10, column {each.name}, profile" in each.caption

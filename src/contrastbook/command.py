@@ -40,7 +40,7 @@ def _claims(args: argparse.Namespace) -> None:
             row["price"] = _price(line["core_hours"])
         else:
             row["measured"] = words.measured(line)
-            row["seeds"] = line["used"]
+            row["seeds"] = words.seeds(line)
             row["profile"] = line["profile"]
         row["verdict"] = words.sentence(line)
         shown.append(row)

@@ -101,6 +101,13 @@ def measured(line: Line) -> str:
     return f"{gain} ({' to '.join(ends)})" if ends else gain
 
 
+def seeds(line: Line) -> str:
+    """How many seeds the interval is of, such as ``8``, or ``8 of 16`` where more are stored."""
+    if line["used"] == line["seeds"]:
+        return str(line["used"])
+    return f"{line['used']} of {line['seeds']}"
+
+
 def html(lines: pd.DataFrame) -> str:
     """The measured claims as a table for a page, all escaped; those not run are counted.
 
@@ -117,15 +124,12 @@ def html(lines: pd.DataFrame) -> str:
 
 
 def _table_row(line: Line) -> dict[str, str]:
-    seeds = str(line["used"])
-    if line["used"] != line["seeds"]:
-        seeds = f"{line['used']} of {line['seeds']}"
     return {
         "verdict": sentence(line),
         "claim": escape.line(f"{table_of(line)}: {line['claim']}, {column_of(line)}"),
         "published": published(line),
         "measured (95 % interval)": measured(line),
-        "seeds": seeds,
+        "seeds": seeds(line),
         "profile": line["profile"],
     }
 
