@@ -84,6 +84,35 @@ def test_state_dicts_of_other_trainers_load_by_their_key_maps(trainer, suffix, t
     assert equal(other, slim(3))
 
 
+@needs_timm
+def test_an_efficientnet_loads_under_the_names_of_efficientnet_pytorch(tmp_path) -> None:
+    theirs, ours = (encoders.build("timm:tf_efficientnet_b0").backbone for _ in range(2))
+    layers = {
+        "conv_pw": "expand_conv", "bn1": "bn0", "conv_dw": "depthwise_conv", "bn2": "bn1", "conv_pwl": "project_conv",
+        "bn3": "bn2", "se.conv_reduce": "se_reduce", "se.conv_expand": "se_expand",
+    }  # fmt: skip
+    of_first_block = {**layers, "conv_pw": "project_conv", "bn1": "bn1", "bn2": "bn2"}
+    outside = {"conv_stem": "conv_stem", "bn1": "bn0", "conv_head": "conv_head", "bn2": "bn1"}
+    places = [f"{stage}.{index}" for stage, blocks in enumerate(theirs.blocks) for index in range(len(blocks))]
+    named = {"_fc.weight": torch.zeros(3)}
+    for name, value in theirs.state_dict().items():
+        layer, _, kind = name.rpartition(".")
+        if layer.startswith("blocks."):
+            _, stage, index, layer = layer.split(".", 3)
+            number = places.index(f"{stage}.{index}")
+            names = layers if number else of_first_block
+            named[f"_blocks.{number}._{names[layer]}.{kind}"] = value
+        else:
+            named[f"_{outside[layer]}.{kind}"] = value
+    path = save(named, tmp_path / "efficientnet.safetensors")  # whose tensors are in another order
+    assert not equal(theirs, ours)
+    assert foreign.fill(ours, path, "timm:tf_efficientnet_b0") == "EfficientNet-PyTorch"
+    assert equal(theirs, ours)
+    more = {name.replace("_blocks.15.", "_blocks.99."): value for name, value in named.items()}
+    with pytest.raises(ArgumentError, match="tensors are absent"):
+        foreign.fill(ours, save(more, tmp_path / "more.pth"), "timm:tf_efficientnet_b0")
+
+
 class Trap:
     """An object that a pickle makes by running code."""
 

@@ -268,13 +268,10 @@ def _fitting(
     state: Mapping[str, Tensor], row: Mapping[str, Any], wanted: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], list[str]]:
     """The tensors of a file under the backbone's names, as one trainer's row maps them, and the names that lack."""
-    children = {str(number): name for number, name in enumerate(row.get("children", ()))}
     renamed: dict[str, Tensor] = {}
     for key, value in state.items():
         if key.startswith(row["prefix"]):
-            first, dot, rest = key.removeprefix(row["prefix"]).partition(".")
-            name = children.get(first, first) + dot + rest
-            renamed[name] = value
+            renamed[_renamed(key.removeprefix(row["prefix"]), row, state, wanted)] = value
     fits = {}
     missing = []
     for name, place in wanted.items():
@@ -284,3 +281,25 @@ def _fitting(
         elif not name.endswith("num_batches_tracked"):
             missing.append(name)
     return fits, missing
+
+
+def _renamed(name: str, row: Mapping[str, Any], state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """What the backbone calls a tensor of a file, given its name behind the prefix of a row."""
+    children = {str(number): child for number, child in enumerate(row.get("children", ()))}
+    first, dot, rest = name.partition(".")
+    if first == "blocks" and "block" in row:
+        return _name_in_block(rest, row, state, wanted)
+    return row.get("names", children).get(first, first) + dot + rest
+
+
+def _name_in_block(name: str, row: Mapping[str, Any], state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """``blocks.1.0.conv_dw.weight`` for ``1._depthwise_conv.weight``: the block after ``blocks.0.0``."""
+    blocks = list(dict.fromkeys(re.findall(r"^blocks\.\d+\.\d+", "\n".join(wanted), re.MULTILINE)))
+    number, layer, kind = f"{name}..".split(".")[:3]
+    if not number.isdecimal() or int(number) >= len(blocks):
+        return name
+    prefix = row["prefix"]
+    expands = f"{prefix}blocks.{number}.{prefix}expand_conv.weight" in state
+    names = row["block"] if expands else row["block_that_does_not_expand"]
+    layer = layer.removeprefix(prefix)
+    return f"{blocks[int(number)]}.{names.get(layer, layer)}.{kind}"
