@@ -43,7 +43,10 @@ from contrastlab.train import cpu_fabric
 
 torch.set_num_threads(1)
 nb = notebook.open("fmicl", 2, globals())
-plan, profile, seed, asked = nb.plan(), nb.profile, nb.seeds[0], nb.rows()
+plan = nb.plan()
+profile = nb.profile
+seed = nb.seeds[0]
+asked = nb.rows()
 pd.options.display.float_format = "{:.3g}".format
 
 # %% [markdown]
@@ -55,18 +58,29 @@ pd.options.display.float_format = "{:.3g}".format
 # fitted on training images. One half of the test images decides when to stop, and the other half is plotted.
 
 # %% tags=["nbval-ignore-output"]
-DIM, PAIRS, EPOCHS = {"smoke": (6, 2, 12), "laptop": (16, 8, 60)}.get(profile, (16, 16, 100))
+SIZES = {"smoke": (6, 2, 12), "laptop": (16, 8, 60)}
+DIM, PAIRS, EPOCHS = SIZES.get(profile, (16, 16, 100))
 splits = data.load(dataset, nb.data_root)
-halves = torch.randperm(len(splits.test), generator=torch.Generator().manual_seed(0))[:4000].chunk(2)
-pairs = {}
-for name in asked:
+shuffled = torch.randperm(len(splits.test), generator=torch.Generator().manual_seed(0))
+half_that_stops, half_that_is_plotted = shuffled[:4000].chunk(2)
+
+
+def pairs_of(name):
+    """Train one method; pairs of features to fit the flow on, to stop it by, and to plot."""
     settings = plan.settings(dataset, name, profile).override(dim=DIM, knn_every=0)
     run = Run(get(name).override(settings.overrides), settings, splits, seed, nb.out_dir)
-    done = run.train(cpu_fabric(), log=print)
-    chosen = subset_order(splits.pretrain.labels, settings.train_images, seed=0)
-    parts = [(splits.pretrain, chosen), *((splits.test, half) for half in halves)]
-    pairs[name] = [study.embedded(done.encoders, settings, *part, PAIRS, seed=seed) for part in parts]
-pd.DataFrame({name: [len(x) for x, _ in parts] for name, parts in pairs.items()}, ["fitted", "stops", "plotted"])
+    encoders = run.train(cpu_fabric(), log=print).encoders
+    trained_on = subset_order(splits.pretrain.labels, settings.train_images, seed=0)
+    return [
+        study.embedded(encoders, settings, splits.pretrain, trained_on, PAIRS, seed=seed),
+        study.embedded(encoders, settings, splits.test, half_that_stops, PAIRS, seed=seed),
+        study.embedded(encoders, settings, splits.test, half_that_is_plotted, PAIRS, seed=seed),
+    ]
+
+
+pairs = {name: pairs_of(name) for name in asked}
+counts = {name: [len(x) for x, _ in parts] for name, parts in pairs.items()}
+pd.DataFrame(counts, ["fitted", "stops", "plotted"])
 
 # %% [markdown]
 # ## A density over spheres
@@ -84,13 +98,17 @@ pd.DataFrame({name: [len(x) for x, _ in parts] for name, parts in pairs.items()}
 # %% tags=["nbval-ignore-output"]
 KINDS = ("kernel", "two widths", "clusters")
 COUNTS = (4000, 1000, 2000) if profile == "smoke" else (8000, 2000, 4000)
-made = {kind: [study.control(kind, count, DIM, s) for s, count in enumerate(COUNTS)] for kind in KINDS}
-exact = {kind: study.averages(*made[kind][2]) for kind in KINDS}
-plotted = {(kind, "control"): made[kind][2][0] for kind in KINDS}
-log_p = {(k, "control"): study.estimate([x for x, _ in made[k]], epochs=EPOCHS, seed=seed) for k in KINDS}
-panels.by_distance(
-    {k: {"flow": study.averages(*made[k][2][:1], log_p[k, "control"]), "exact": exact[k]} for k in KINDS}
-)
+plotted, log_p, exact = {}, {}, {}
+drawn = {}
+for kind in KINDS:
+    made = [study.control(kind, count, DIM, number) for number, count in enumerate(COUNTS)]
+    made_pairs = [xy for xy, _ in made]
+    xy, known = made[2]
+    plotted[kind, "control"] = xy
+    log_p[kind, "control"] = study.estimate(made_pairs, epochs=EPOCHS, seed=seed)
+    exact[kind] = study.averages(xy, known)
+    drawn[kind] = {"flow": study.averages(xy, log_p[kind, "control"]), "exact": exact[kind]}
+panels.by_distance(drawn)
 
 # %% [markdown]
 # *Kernel* must be a line of slope −1/2σ². *Two widths* cannot be a line, because close and distant pairs come from
@@ -102,10 +120,12 @@ panels.by_distance(
 # %% tags=["nbval-ignore-output"]
 ways = {"Gaussian prior": {}, "uniform prior": {"prior": "uniform"}, "in space": {"space": True}}
 fits = [(asked[0], way) for way in ways] + [(name, "Gaussian prior") for name in asked[1:]]
+drawn = {}
 for name, way in fits:
     log_p[name, way] = study.estimate(pairs[name], **ways[way], epochs=EPOCHS, seed=seed)
     plotted[name, way] = pairs[name][2]
-panels.by_distance({f"{get(n).label}, {w}": {"flow": study.averages(plotted[n, w], log_p[n, w])} for n, w in fits})
+    drawn[f"{get(name).label}, {way}"] = {"flow": study.averages(plotted[name, way], log_p[name, way])}
+panels.by_distance(drawn)
 
 # %% [markdown]
 # ## What the line does not show
@@ -130,17 +150,27 @@ judged
 # %% tags=["nbval-ignore-output"]
 passes = judged["passes"]
 tells = passes["kernel", "control"] and not passes["two widths", "control"]
-print(f"The test {'tells' if tells else 'does not tell'} a kernel from two widths.")
-print("Clusters pass: a line is necessary, not sufficient." if passes["clusters", "control"] else "Clusters fail.")
+if tells:
+    print("The test tells a kernel from two widths.")
+else:
+    print("The test does not tell a kernel from two widths.")
+if passes["clusters", "control"]:
+    print("Clusters pass: a line is necessary, not sufficient.")
+else:
+    print("Clusters fail.")
 for name in asked:
-    holds = "may hold" if judged.loc[(name, "Gaussian prior"), "may hold"] else "does not hold"
-    print(f"{get(name).label}: Assumption 3 {holds} for {dataset}, profile {profile}.")
+    may_hold = judged.loc[(name, "Gaussian prior"), "may hold"]
+    words = "may hold" if may_hold else "does not hold"
+    print(f"{get(name).label}: Assumption 3 {words} for {dataset}, profile {profile}.")
 
 # %% tags=["check", "nbval-ignore-output"]
 # the exact averages of the controls: a line of slope −κ/2, no line, nearly a line; the flow sees it, too
-assert study.straight(exact["kernel"])[2] > 0.9999
-assert abs(study.straight(exact["kernel"])[0] + 3) < 0.01
-assert study.straight(exact["two widths"])[2] < 0.9 < 0.95 < study.straight(exact["clusters"])[2]
+slope, _, r2_of_kernel = study.straight(exact["kernel"])
+assert abs(slope + 3) < 0.01
+assert r2_of_kernel > 0.9999
+r2_of_two_widths = study.straight(exact["two widths"])[2]
+r2_of_clusters = study.straight(exact["clusters"])[2]
+assert r2_of_two_widths < 0.9 < 0.95 < r2_of_clusters
 assert tells
 assert judged.loc[("clusters", "control"), "explained by distance"] < 0.8 / 0.9 * ceiling
 assert all(torch.isfinite(values).all() for values in log_p.values())

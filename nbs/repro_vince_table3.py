@@ -36,7 +36,8 @@ from contrastlab.tables import notebook
 
 torch.set_num_threads(1)
 nb = notebook.study("vince_table3", globals(), profiles=tuple(vince_table3.PROFILES))
-profile, where = nb.profile, nb.folders
+profile = nb.profile
+where = nb.folders
 pd.options.display.float_format = "{:.3g}".format
 
 # %% [markdown]
@@ -51,9 +52,12 @@ pd.options.display.float_format = "{:.3g}".format
 papers.published("vince", "3").set_index("row")[["value", "std", "note"]]
 
 # %%
-published, exact, truth = vince_table3.published(), vince_table3.exact(), gaussians.information()
+published = vince_table3.published()
+truth = gaussians.information()
+exact = vince_table3.exact()
 exact.insert(0, "published", published["value"])
-exact.assign(**{"published / best critic": published["value"] / exact["best critic"]})
+ratio = published["value"] / exact["best critic"]
+exact.assign(**{"published / best critic": ratio})
 
 # %% tags=["nbval-ignore-output"]
 by_percent(["best critic", "best scale a·f*", "at f*"], title="InfoNCE's own critic is worth less than nothing")
@@ -80,13 +84,19 @@ measured = {profile: vince_table3.study(profile, where[0], where[1:], log=print)
 if profile == "laptop":  # the readings at full length, as far as they are stored with the project
     measured["paper"] = vince_table3.stored("paper", where)
 full = measured.get("paper") or measured[profile]
-text = {f"{reading.name} [{name}, {vince_table3.PROFILES[name].epochs} epochs]": vince_table3.described(rows)
-        for name, found in measured.items() for reading, rows in found.items()}  # fmt: skip
-exact[["published", "at f*", "best scale", "best critic"]].join(pd.DataFrame(text), how="inner").T
+estimates = {}
+for name, by_reading in measured.items():
+    epochs = vince_table3.PROFILES[name].epochs
+    for reading, rows in by_reading.items():
+        estimates[f"{reading.name} [{name}, {epochs} epochs]"] = vince_table3.described(rows)
+bounds = exact[["published", "at f*", "best scale", "best critic"]]
+bounds.join(pd.DataFrame(estimates), how="inner").T
 
 # %% tags=["nbval-ignore-output"]
-pick = [r for r in (vince_table3.WRITTEN, vince_table3.THEOREM, vince_table3.PATIENT) if r in full]
-marks = {reading.name: (full[reading], "train") for reading in pick}
+marks = {}
+for reading in (vince_table3.WRITTEN, vince_table3.THEOREM, vince_table3.PATIENT):
+    if reading in full:
+        marks[reading.name] = (full[reading], "train")
 by_percent(["best critic"], marks, title="As written it passes the truth; with the theorem's set it shrinks")
 
 # %% [markdown]
@@ -97,8 +107,10 @@ by_percent(["best critic"], marks, title="As written it passes the truth; with t
 # the exact InfoNCE of the trained networks, at each learning rate:
 
 # %% tags=["nbval-ignore-output"]
-rates = {f"lr {r.rate:g}": found for r, found in full.items() if r == looseness.Reading("critic", rate=r.rate)}
-marks = {name: (found, "infonce_population") for name, found in rates.items()}
+marks = {}
+for reading, rows in full.items():
+    if reading == looseness.Reading("critic", rate=reading.rate):
+        marks[f"lr {reading.rate:g}"] = (rows, "infonce_population")
 by_percent(["InfoNCE of the best critic"], marks, title="Trained with VINCE, judged by InfoNCE", scale="log")
 
 # %% [markdown]
@@ -121,8 +133,12 @@ by_percent(["r log(p/r), X and Y independent"], marks, title="The written rule p
 # from sample to sample: several times the published ±. The five seeds most likely share one sample.
 
 # %%
-deviation = {"published ±, InfoNCE": published.loc[100.0, "std"], "|ρ|/√N": gaussians.plug_in_deviation()}
-pd.Series(deviation | {"by simulation": gaussians.plug_in_simulated().std()}).to_frame("nats")
+deviations = {
+    "published ±, InfoNCE": published.loc[100.0, "std"],
+    "|ρ|/√N": gaussians.plug_in_deviation(),
+    "by simulation": gaussians.plug_in_simulated().std(),
+}
+pd.Series(deviations).to_frame("nats")
 
 # %% [markdown]
 # ## Verdict, from the numbers above
@@ -132,7 +148,8 @@ pd.Series(deviation | {"by simulation": gaussians.plug_in_simulated().std()}).to
 # number is within a factor of 1.5 of the table.
 
 # %% tags=["nbval-ignore-output"]
-verdict = pd.DataFrame({reading.name: vince_table3.verdict(found) for reading, found in full.items()}).T
+verdicts = {reading.name: vince_table3.verdict(rows) for reading, rows in full.items()}
+verdict = pd.DataFrame(verdicts).T
 name, number = vince_table3.closest(verdict)
 print(f"The closest: {name}, {number}: like the table at {verdict.loc[name, number]} %.")
 verdict
@@ -142,6 +159,9 @@ assert (exact["best scale"] <= exact["best critic"] + 1e-9).all()
 assert exact.loc[75.0, "best scale"] == 0 < exact.loc[75.0, "best critic"]
 # the written rule passes the truth; the exact value of no network passes that of the best critic
 assert vince_table3.summary(full[vince_table3.WRITTEN]).loc[90.0, "median"] > 2 * truth
-for reading, found in full.items():
-    value = pd.DataFrame(found.rows).set_index("percent")["population"].astype(float).dropna()
-    assert reading.nearest != "critic" or (value <= exact["best critic"].loc[value.index] + 1e-5).all(), reading.name
+for reading, measured_by_reading in full.items():
+    if reading.nearest == "critic":
+        rows = pd.DataFrame(measured_by_reading.rows).set_index("percent")
+        value = rows["population"].astype(float).dropna()
+        best = exact["best critic"].loc[value.index]
+        assert (value <= best + 1e-5).all(), reading.name
