@@ -525,7 +525,11 @@ FAIR = (
     _fair("fmicl/spectral", {"temperature": FAIR_SCALES}, {"temperature": 0.5}),
     _fair(
         "jcl/jcl",
-        {"temperature": FAIR_SCALES, "positives.strength": (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)},
+        {
+            "lr": (*FAIR_RATES, 0.8, 1.6, 3.2),
+            "temperature": FAIR_SCALES,
+            "positives.strength": (0.0, 0.5, 1.0, 2.0, 4.0, 8.0),
+        },
         {"temperature": 0.2, "positives.strength": 4.0},
         **{"keys.size": 4096, "keys.momentum": 0.99, "keys.shuffle_groups": 1},
     ),
