@@ -302,6 +302,15 @@ def test_what_has_no_verdict_has_a_price_and_nothing_else_has(every, monkeypatch
     assert (near["seeds_needed"], near["core_hours"]) == (8, pytest.approx(0.2))
 
 
+def test_a_transfer_to_data_on_which_nothing_was_scored_is_out_of_reach(every) -> None:
+    transfers = every[(every["paper"] == "ring") & (every["table"] == "3") & (every["dataset"] == "cifar10")]
+    not_run = transfers[transfers["verdict"] == "not run"]
+    scored_on = set(transfers.loc[transfers["gain"].notna(), "on"])
+    assert "fashionmnist" in scored_on
+    assert {"dtd", "vggflower"} <= set(not_run["on"]) - scored_on
+    assert np.isinf(not_run.loc[~not_run["on"].isin(scored_on), "core_hours"]).all()
+
+
 def test_the_page_has_a_line_for_each_claim_and_the_files() -> None:
     frame = claims.frame([*cells("ring/ir", [50.0] * 8), *cells("ring/iring", [50.5, 51.0] * 4)], [PLAN])
     texts = re.findall("<td>(.*?)</td>", words.html(frame))

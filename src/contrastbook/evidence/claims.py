@@ -81,12 +81,14 @@ def _priced(lines: pd.DataFrame) -> pd.DataFrame:
     """With seeds and core-hours that would decide what is open, if the difference has the published size.
 
     The spread is the line's from four seeds on, else the median of its table, as is the cost; ``inf``: no look suffices
-    (:func:`inference.detectable`), or nothing was run on its data or in its table.
+    (:func:`inference.detectable`), or nothing was run in its table, on its data, or scored on them.
     """
     sd = _or_median_of_table(lines, lines["sd"].where(lines["seeds"] >= 4))
     cost = _or_median_of_table(lines, lines["core_hours"])
-    measured_data = lines.loc[lines["gain"].notna(), "dataset"]
-    can_be_run = lines["dataset"].isin(measured_data) & sd.notna() & cost.notna()
+    measured = lines[lines["gain"].notna()]
+    is_scored_elsewhere = lines["on"] != ""
+    has_data = lines["dataset"].isin(measured["dataset"]) & (~is_scored_elsewhere | lines["on"].isin(measured["on"]))
+    can_be_run = has_data & sd.notna() & cost.notna()
     counts = lines["dataset"].isin(STAND_INS) | (lines["stands_for"] == "")
     claims_a_sign = lines["claimed_sign"] != 0
     size = lines["published"].abs().where(claims_a_sign).fillna(inference.MARGIN)
