@@ -1,16 +1,23 @@
-"""The figure of the chapter on rings: accuracy, and the share of the query's class, against a ring's edges."""
+"""Figures of rings on the features of a frozen network: edges, whose keys they skip, and keys of one's own picture."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 from matplotlib.figure import Figure
 
 from contrastbook.evidence import inference
-from contrastbook.figures.base import COLOURS, dress, subplots
+from contrastbook.figures.base import COLOURS, chart, dress, subplots
 from contrastbook.studies import ring_edges
+from contrastlab.support.errors import check_choice
+from contrastlab.tables.numbers import signed
+
+CLASS_SHARE = 10.0
+"""Percent of the pictures of CIFAR-10 that are of one class."""
 
 
 def own_class_between(row: pd.Series, inner: int, outer: int) -> float:
@@ -93,3 +100,72 @@ def _draw(
         axes.plot([pair[axis]] * len(values), values, marker, color=COLOURS[colour], alpha=0.35, ms=4, mec="none")
         means.append(inference.paired(values.tolist()).mean)
     axes.plot([pair[axis] for pair in edges], means, marker + "-", color=COLOURS[colour], label=label)
+
+
+def skipped(inner: int, *, measured: pd.DataFrame) -> go.Figure:
+    """Whose keys a ring to 25 % skips (pale) and takes, and what it adds to uniform negatives.
+
+    Args:
+        inner: edge in percent of the keys, one of :data:`ring_edges.INNER`.
+        measured: rows of :func:`contrastbook.studies.ring_edges.table`.
+    """
+    check_choice("inner", inner, ring_edges.INNER)
+    edges = (*ring_edges.INNER, 25)
+    uniform: Any = measured.loc[(0, 100)]
+    names = []
+    shares = []
+    colours = []
+    for low, high in pairwise(edges):
+        of_seeds = [own_class_between(row, low, high) for _, row in uniform.iterrows()]
+        names.append(f"{low}–{high}")
+        shares.append(float(np.mean(of_seeds)))
+        colours.append(COLOURS["ignored"] if high <= inner else COLOURS["other"])
+    gain = (measured["linear"].loc[(inner, 25)] - uniform["linear"]).mean()
+    of_class = 0.0
+    if inner:
+        of_class = np.mean([inner * row[f"own_class_{inner}"] / CLASS_SHARE for _, row in uniform.iterrows()])
+    title = f"Skips {of_class:.0f} % of the query's class: {signed(gain, sign=True)} points"
+    bars = go.Bar(x=names, y=shares, marker={"color": colours}, hovertemplate="%{y:.0f} %<extra></extra>")
+    return chart(title, "closest keys (%)", "of the query's class (%)", bars, yaxis_range=[0, 60])
+
+
+COMPARISONS = {
+    "MoCo without own keys, above MoCo": (("ring/moco", False), ("ring/moco", True)),
+    "MoCoRing, above MoCo": (("ring/mocoring", True), ("ring/moco", True)),
+    "MoCoRing, above MoCo, both without own keys": (("ring/mocoring", False), ("ring/moco", False)),
+}
+"""What is compared, in words, to a row and its base: method, and whether the queue has own keys."""
+
+
+def own_key_gains(measured: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Points of accuracy, seed by seed, of each of :data:`COMPARISONS`.
+
+    Args:
+        measured: rows of :func:`contrastbook.studies.own_keys.table`.
+    """
+    gains = {}
+    for words, (row, base) in COMPARISONS.items():
+        difference = measured["linear"].loc[row] - measured["linear"].loc[base]
+        gains[words] = difference.dropna().to_numpy()
+    return gains
+
+
+def without_own_keys(measured: pd.DataFrame) -> Figure:
+    """Gains with and without older keys of the query's own picture: a dot for each seed, and 95 % t intervals.
+
+    Args:
+        measured: rows of :func:`contrastbook.studies.own_keys.table`.
+    """
+    figure, axes = subplots(1, 1, (7.5, 2.4))
+    words = []
+    for place, (name, gains) in enumerate(own_key_gains(measured).items()):
+        mean = inference.paired(gains.tolist())
+        axes.plot(gains, [place] * len(gains), "o", color=COLOURS["truth"], alpha=0.35, mec="none")
+        axes.errorbar(mean.mean, place, xerr=mean.half_width, fmt="D", color=COLOURS["truth"], capsize=3)
+        words.append(f"{name}: {signed(mean.mean, sign=True)} points")
+    axes.axvline(0, color="0.4", lw=1, ls=":")
+    axes.set_yticks(range(len(COMPARISONS)), list(COMPARISONS))
+    axes.invert_yaxis()
+    dress(axes, "points of accuracy", "")
+    figure.set_label(f"Gains over eight seeds. {'; '.join(words)}.")
+    return figure

@@ -14,7 +14,7 @@ from contrastlab import data
 from contrastlab.domains.features.write import write_features
 from contrastlab.negatives import Ball, Ring, Uniform
 from contrastlab.pictures.augmentations import Augmentation
-from contrastlab.support.errors import MissingDataError
+from contrastlab.support.errors import ArgumentError, MissingDataError
 from made_runs import quiet
 
 
@@ -72,3 +72,43 @@ def test_the_figure_shows_gains_over_uniform_negatives() -> None:
     (line,) = (line for line in by_inner.lines if line.get_label() == "to 25 %")
     np.testing.assert_allclose(line.get_ydata(), [inner - 0.75 for inner in ring_edges.INNER], atol=1e-9)
     assert shares_axes.patches[0].get_height() == pytest.approx(59)
+
+
+@pytest.fixture
+def swept() -> pd.DataFrame:
+    """Two seeds of every pair of edges, in which a seed's accuracy is 70 more than its inner edge."""
+    rows = []
+    for inner, outer in ring_edges.EDGES:
+        for seed in range(2):
+            shares = {f"own_class_{percent}": 60 - percent for percent in ring_edges.SHARES}
+            rows.append({"inner": inner, "outer": outer, "seed": seed, "linear": 70.0 + inner, **shares})
+    return pd.DataFrame(rows).set_index(["inner", "outer", "seed"]).sort_index()
+
+
+def test_a_ring_skips_the_keys_within_its_inner_edge(swept: pd.DataFrame) -> None:
+    (bars,) = edges.skipped(2, measured=swept).data
+    assert bars.x == ("0–1", "1–2", "2–5", "5–10", "10–25")
+    pale = edges.COLOURS["ignored"]
+    assert [colour == pale for colour in bars.marker.color] == [True, True, False, False, False]
+    assert bars.y[:2] == pytest.approx([59, 57])
+    # 2 % of the keys, 58 % of them of the class, which is a tenth of all
+    assert edges.skipped(2, measured=swept).layout.title.text == "Skips 12 % of the query's class: +2.00 points"
+    assert edges.skipped(0, measured=swept).layout.title.text == "Skips 0 % of the query's class: +0.00 points"
+    with pytest.raises(ArgumentError, match=r"^inner=3: "):
+        edges.skipped(3, measured=swept)
+
+
+def test_gains_without_own_keys_are_differences_of_one_seed() -> None:
+    rows = []
+    for seed in range(3):
+        for method, own, linear in (
+            ("ring/moco", True, 70.0), ("ring/moco", False, 70.5), ("ring/mocoring", True, 71.0),
+            ("ring/mocoring", False, 71.25 + seed),
+        ):  # fmt: skip
+            rows.append({"method": method, "own_keys": own, "seed": seed, "linear": linear + seed**2})
+    measured = pd.DataFrame(rows).set_index(["method", "own_keys", "seed"]).sort_index()
+    gains = edges.own_key_gains(measured)
+    assert [each.tolist() for each in gains.values()] == [[0.5] * 3, [1.0] * 3, [0.75, 1.75, 2.75]]
+    figure = edges.without_own_keys(measured)
+    assert "MoCoRing, above MoCo: +1.00 points" in figure.get_label()
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == list(edges.COMPARISONS)
