@@ -7,60 +7,125 @@ from typing import Any
 import gallery
 import openings
 import pandas as pd
+import pytest
 from PIL import Image
 
 from contrastbook.evidence import claims
 from contrastlab import papers
-from contrastlab.tables import report
+from contrastlab.tables import results
 from test_report import FULL, PLAN, entry, result
 
-LAPTOP = [result(r.method, seed, r.metrics["linear"], profile="laptop") for seed in range(8) for r in FULL[::3]]
+FIRST_SEEDS = FULL[::3]
+LAPTOP = [
+    result(first.method, seed, first.metrics["linear"], profile="laptop") for seed in range(8) for first in FIRST_SEEDS
+]
+"""A random encoder, IR and IRing, with eight seeds each that differ in nothing."""
+
+
+def without_tags(html: str, between: str = "") -> str:
+    return re.sub("<[^>]+>", between, html)
+
+
+def lines_of_matrix(page: str) -> dict[str, str]:
+    """The HTML of each line of a matrix, by the name of its table."""
+    lines = re.findall(r'"row">(.*?)</th>(.*?)</tr>', page)
+    return {without_tags(name): html for name, html in lines}
 
 
 def test_the_matrix_has_a_line_for_each_table_its_studies_and_its_verdicts() -> None:
-    page = gallery.matrix(LAPTOP, claims.frame(LAPTOP, [PLAN]), {"vince/table3": {"paper": "<11> studies"}})
-    lines = {re.sub("<[^>]+>", "", name): text for name, text in re.findall(r'"row">(.*?)</th>(.*?)</tr>', page)}
-    assert all(page.count(f">{e.name}</a>") + page.count(f"{e.name}, ") >= 1 for e in papers.catalogue())
-    assert "&lt;11&gt; studies" in lines["vince/table3"]
-    assert 'class="verdict same-sign">1 same sign' in lines["ring/table1"]
+    lines = claims.frame(LAPTOP, [PLAN])
+    page = gallery.matrix(LAPTOP, lines, {"vince/table3": {"paper": "<11> studies"}})
+    by_table = lines_of_matrix(page)
+    (without_run,) = re.findall("or with nothing to train: (.*?)</p>", page)
+    others = without_tags(without_run).rstrip(".").split(", ")
+    assert sorted([*by_table, *others]) == sorted(each.name for each in papers.catalogue())
+    assert "&lt;11&gt; studies" in by_table["vince/table3"]
+    assert 'class="verdict same-sign">1 same sign' in by_table["ring/table1"]
 
 
-def test_a_picture_sets_published_numbers_apart_and_says_what_came_of_it() -> None:
-    page = gallery.pictured(entry("ring/table1"), LAPTOP, lines := claims.frame(LAPTOP, [PLAN]))
-    text = re.sub("<[^>]+>", " ", page)
+def test_a_picture_of_a_table_says_what_was_run_and_what_came_of_it() -> None:
+    lines = claims.frame(LAPTOP, [PLAN])
+    page = gallery.table_picture(entry("ring/table1"), LAPTOP, lines)
+    text = without_tags(page, " ")
+    assert page.startswith("<img alt=")
+    assert "with profile laptop, with up to 8 seeds." in text
     assert re.search(r"We ran one of the claimed differences\.\s+IRing − IR has the published sign\.", text)
-    assert gallery.pictured(entry("ring/table1"), FULL[:0], lines) == ""
-    measured, apart = gallery.dots([report.table(PLAN, LAPTOP, "cifar10", "laptop")]).axes[::-1]
-    assert apart.lines[0].get_xdata().tolist() == [
-        PLAN.published_value("cifar10", r) for r in ("ring/ir", "ring/iring")
+    assert gallery.table_picture(entry("ring/table1"), [], lines) == ""
+
+
+def test_a_paper_shows_what_was_measured_first_then_the_notebooks_without_a_picture() -> None:
+    page = gallery.show("ring", LAPTOP)
+    measured, _, rest = page.partition("We have not trained these tables yet")
+    assert [link for link in linked(measured) if "table1" in link]
+    assert not [link for link in linked(rest) if "table1" in link]
+    assert sorted(linked(measured) + linked(rest)) == sorted(gallery.notebooks_of("ring"))
+    assert "All that is stored for Table 1, by data set and profile: 1" in measured
+
+
+def linked(html: str) -> list[str]:
+    """The notebooks that a page links to."""
+    return [f"{page}.ipynb" for page in re.findall(r'href="\.\./(.*?)\.html"', html)]
+
+
+def test_a_few_rows_that_were_run_for_another_table_are_not_shown_as_a_table() -> None:
+    def shown(table: str, rows: int) -> bool:
+        stored = gallery.StoredTable(reports=(), results=LAPTOP, rows=rows)
+        return gallery.is_worth_showing(entry(table), stored, rows=8)
+
+    assert LAPTOP[0].table == "ring/table1"
+    assert shown("ring/table1", rows=1)
+    assert shown("ring/table2", rows=4)
+    assert not shown("ring/table2", rows=3)
+
+
+def test_what_is_stored_for_a_table_is_told_apart_by_data_and_profile() -> None:
+    sentences = FULL[0].model_copy(update={"dataset": "wikipedia"})
+    tables = list(gallery.stored_tables(PLAN, [*LAPTOP, *FULL, sentences]))
+    assert [(table.reports[0].dataset, table.reports[0].profile) for table in tables] == [
+        ("cifar10", "laptop"),
+        ("cifar10", "paper"),
     ]
-    assert not [line for line in measured.lines if line.get_marker() == "D"]
+    assert [table.rows for table in tables] == [2, 2]
+    assert [len(table.results) for table in tables] == [len(LAPTOP), len(FULL)]
 
 
-def test_verdicts_are_sentences() -> None:
-    said = {
-        ("same sign", ("a − b", "c − d")): "a − b and c − d have the published sign.",
-        ("opposite sign, on rooms", ("a − b",)): "a − b has the opposite sign on generated rooms.",
-        ("difference where none is claimed", ("a − b", "a − b")): (
-            "a − b (2 columns) have a clear sign, where the paper claims no difference."
-        ),
-        ("same sign", ("a", "b", "c", "d")): "Four have the published sign.",
-        ("no gain of the published size: at most 0.5 points either way, on camvid", ("a − b",)): (
-            "a − b: at most 0.5 points either way on CamVid, so no gain of the published size."
-        ),
-        ("open", ("a", "b")): "a and b are undecided: their intervals contain 0.",
-        ("open", ("a", "b", "c", "d")): "Four are undecided: their intervals contain 0.",
-        ("open (4 of 8 seeds)", ("a",)): "a has 4 of the 8 seeds that a verdict needs.",
-        (
-            "open (clips cannot stand in)",
-            ("a",),
-        ): "a was run on drawn clips, which cannot stand in for the paper's data.",
-        ("open (settings not searched for both rows)", ("a", "b")): (
-            "a and b were run with settings that no search chose, which decides nothing."
-        ),
-    }
-    for (verdict, named), sentence in said.items():
-        assert gallery.in_words(verdict, named) == sentence
+def test_a_whole_table_ends_with_its_learning_curves() -> None:
+    stored = results.find(gallery.RESULTS, table="ring/table1", dataset="cifar10", profile="laptop")
+    (table,) = gallery.stored_tables(PLAN, stored)
+    page = gallery.whole_table(PLAN, table)
+    assert "Where it comes from: " in page
+    assert page.count("<img") == 1
+    assert 'alt="Learning curves' in page
+
+
+def test_a_notebook_opens_with_all_its_tables_or_else_with_a_picture_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gallery, "kept", lambda: ())
+    monkeypatch.setattr(gallery, "claims_on_kept", lambda paper: pd.DataFrame())
+    monkeypatch.setattr(gallery, "table_picture", lambda entry, stored, lines: f"<{entry.name}>")
+    tables = gallery.notebooks_of("ring")["nbs/repro_ring_table5.ipynb"]
+    assert len(tables) > 1
+    assert gallery.opening("nbs/repro_ring_table5.ipynb") == "".join(f"<{each.name}>" for each in tables)
+
+    monkeypatch.setattr(gallery, "table_picture", lambda entry, stored, lines: "")
+    assert gallery.opening("nbs/repro_table1.ipynb") == ""
+    assert "of 40 published numbers differ" in gallery.opening("nbs/repro_cmc_architectures.ipynb")
+
+
+def test_the_best_run_is_shown_and_the_others_are_folded_behind_it() -> None:
+    assert gallery.others_folded(["best"]) == "best"
+    two_more = gallery.others_folded(["best", "second", "third"])
+    assert two_more.startswith("best<details><summary>and 2 more</summary>")
+    assert re.findall("<li>(.*?)</li>", two_more) == ["second", "third"]
+
+
+def test_findings_say_of_a_paper_whether_anything_is_decided_on_its_own_data() -> None:
+    page = gallery.findings(claims.frame(LAPTOP))
+    by_paper = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    undecided = [name for name, text in by_paper.items() if "Nothing is decided" in text]
+    assert undecided == [name for name in gallery.NAMES.values() if name != "Rings"]
+    assert 'class="verdict same-sign">same sign</b>' in by_paper["Rings"]
 
 
 def test_headings_of_pandas_are_one_row_and_published_names_are_raised_in_text_alone() -> None:
