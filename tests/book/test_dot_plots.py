@@ -1,6 +1,7 @@
 """Dot plots of a table's rows: which dots are filled, which bars are dotted, where published numbers and labels are."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -71,6 +72,15 @@ def test_several_columns_share_rows_and_an_axis_label() -> None:
     assert left.get_xlabel() == right.get_xlabel() == ""
     assert names(left) == ["IR", "IRing", "random encoder"]
     assert [len(with_marker(panel, "o")) for panel in figure.axes] == [3, 3]
+
+
+def test_a_row_that_a_later_column_alone_has_is_drawn_below_the_others() -> None:
+    first, second = (report.table(PLAN, FULL, "cifar10", "paper") for _ in range(2))
+    foreign = replace(first.rows[0], method="foreign", label="from elsewhere", published=None)
+    second = replace(second, rows=(*second.rows, foreign))
+    left, right = dot_plots.of_rows([first, second]).axes
+    assert names(left) == ["IR", "IRing", "random encoder", "from elsewhere"]
+    assert [len(with_marker(panel, "o")) for panel in (left, right)] == [3, 4]
 
 
 def test_what_is_drawn_is_said_in_words_to_those_who_do_not_see_it() -> None:

@@ -56,12 +56,12 @@ def of_rows(reports: Sequence[Report]) -> Figure:
 
 
 def _measured_rows(reports: Sequence[Report]) -> list[Row]:
-    """The rows that have a number in some column, in the order of the table."""
+    """The rows that have a number in some column: those of the first column in its order, then what others add."""
     measured: dict[str, Row] = {}
     for report in reports:
         for row, _ in report.drawn:
             measured[row.method] = row
-    in_order = dict.fromkeys(row.method for row in reports[0].rows)
+    in_order = dict.fromkeys(row.method for report in reports for row in report.rows)
     return [measured[method] for method in in_order if method in measured]
 
 
