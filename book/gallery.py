@@ -55,7 +55,7 @@ def claims_of(paper: str, stored: Sequence[Result]) -> pd.DataFrame:
     return claims.frame(stored, plans)
 
 
-# Pieces of a page
+# Pieces of a page -----------------------------------------------------------------------------------------------------
 
 
 def light(page: str, colours: int = 48) -> str:
@@ -104,7 +104,7 @@ def link_to(notebook: str, text: str) -> str:
     return f'<a href="../{escape.html(page)}.html">{escape.html(text)}</a>'
 
 
-# Pictures
+# Pictures -------------------------------------------------------------------------------------------------------------
 
 
 def table_picture(entry: Entry, stored: Sequence[Result], lines: pd.DataFrame) -> str:
@@ -170,7 +170,7 @@ def opening(notebook: str) -> str:
     return pictures or other_picture(notebook, WITHOUT_A_TABLE)
 
 
-# The page of a paper
+# The page of a paper --------------------------------------------------------------------------------------------------
 
 
 class StoredTable(NamedTuple):
@@ -288,7 +288,7 @@ def show(paper: str, stored: Iterable[Result] | None = None) -> str:
     return f'<div class="paper-tables {escape.LITERAL}">{sections}{rest}</div>'
 
 
-# The page of results
+# The page of results --------------------------------------------------------------------------------------------------
 
 
 def findings(lines: pd.DataFrame) -> str:

@@ -23,6 +23,10 @@ def with_marker(axes: Axes, marker: str) -> list[Any]:
     return [line for line in axes.lines if line.get_marker() == marker]
 
 
+def blue_lines(axes: Axes) -> list[Any]:
+    return [line for line in with_marker(axes, "None") if line.get_color() == dot_plots.BLUE]
+
+
 def names(axes: Axes) -> list[str]:
     return [label.get_text() for label in axes.get_yticklabels()]
 
@@ -60,8 +64,7 @@ def test_a_dot_is_filled_if_its_row_is_above_the_floor_which_is_the_dashed_line(
 def test_a_bar_is_dotted_below_three_seeds() -> None:
     for seeds, style in {1: ":", 2: ":", 3: "-"}.items():
         _, measured = drawn(of_laptop(seeds), "laptop").axes
-        bars = [line for line in measured.lines if line.get_color() == dot_plots.BLUE and line.get_marker() == "None"]
-        assert [bar.get_linestyle() for bar in bars] == [style] * 3
+        assert [bar.get_linestyle() for bar in blue_lines(measured)] == [style] * 3
 
 
 def test_several_columns_share_rows_and_an_axis_label() -> None:
@@ -72,6 +75,11 @@ def test_several_columns_share_rows_and_an_axis_label() -> None:
     assert left.get_xlabel() == right.get_xlabel() == ""
     assert names(left) == ["IR", "IRing", "random encoder"]
     assert [len(with_marker(panel, "o")) for panel in figure.axes] == [3, 3]
+
+
+def test_several_columns_have_no_panel_of_published_numbers() -> None:
+    one = report.table(PLAN, of_laptop(3), "cifar10", "laptop")
+    assert [len(with_marker(panel, "D")) for panel in dot_plots.of_rows([one, one]).axes] == [0, 0]
 
 
 def test_a_row_that_a_later_column_alone_has_is_drawn_below_the_others() -> None:

@@ -81,8 +81,9 @@ def what_was_run(run: Evidence) -> str:
 
 def run_in_short(run: Evidence) -> str:
     """How much of a table, for a list: ``6 of 7 rows, 8 seeds, laptop, CIFAR-10``."""
+    rows = f"{run.rows} of {run.of} rows"
     seeds = f"{run.seeds} {plural('seed', run.seeds)}"
-    return f"{run.rows} of {run.of} rows, {seeds}, {run.profile}, {data_title(run.dataset)}"
+    return ", ".join((rows, seeds, run.profile, data_title(run.dataset)))
 
 
 def rows_above_floor(reports: Sequence[Report]) -> str:

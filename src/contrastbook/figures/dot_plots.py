@@ -67,9 +67,13 @@ def _measured_rows(reports: Sequence[Report]) -> list[Row]:
 
 def _published_apart(reports: Sequence[Report], rows: Sequence[Row]) -> dict[int, float]:
     """Published numbers by the place of their row, if they have a panel of their own; else none."""
+    published: dict[int, float] = {}
     if len(reports) > 1 or reports[0].comparable:
-        return {}
-    return {y: row.published for y, row in enumerate(rows) if row.published is not None}
+        return published
+    for y, row in enumerate(rows):
+        if row.published is not None:
+            published[y] = row.published
+    return published
 
 
 def _axis_label(report: Report) -> str:
