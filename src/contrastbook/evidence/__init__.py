@@ -3,7 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["bound", "claims", "curves", "differences", "headlines", "inference", "searches", "words"]
+__all__ = ["bound", "claims", "curves", "differences", "headlines", "inference", "outcomes", "searches", "words"]
 
 
 def __getattr__(name: str) -> ModuleType:  # `contrastlab claims` reads claims without PyTorch, which bound needs

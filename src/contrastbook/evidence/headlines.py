@@ -103,9 +103,19 @@ def _gain(line: Mapping[str, Any]) -> str:
     return f"{gain} ({' to '.join(ends)})"
 
 
+def data_title(name: str) -> str:
+    """What readers call a data set."""
+    return DATA.get(name, name)
+
+
+def column_title(name: str) -> str:
+    """The name of a column with its data as readers call them: ``cifar10 conv1`` is ``CIFAR-10 conv1``."""
+    return " ".join(data_title(word) for word in name.split(" "))
+
+
 def place(line: Mapping[str, Any]) -> str:
     """Data, number of seeds and profile of a line, such as ``CIFAR-10, 8 seeds, profile tuned``."""
-    on = DATA.get(line["dataset"], line["dataset"])
+    on = data_title(line["dataset"])
     seeds = f"{line['used']} {plural('seed', line['used'])}"
     if line["stands_for"]:
         on = f"{on} in place of the paper’s data"
