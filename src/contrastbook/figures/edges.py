@@ -165,7 +165,7 @@ def without_own_keys(measured: pd.DataFrame) -> Figure:
         words.append(f"{name}: {signed(mean.mean, sign=True)} points")
     axes.axvline(0, color="0.4", lw=1, ls=":")
     axes.set_yticks(range(len(COMPARISONS)), list(COMPARISONS))
-    axes.invert_yaxis()
+    axes.set_ylim(len(COMPARISONS) - 0.5, -0.5)
     dress(axes, "points of accuracy", "")
     figure.set_label(f"Gains over eight seeds. {'; '.join(words)}.")
     return figure
