@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from contrastlab import papers
@@ -729,12 +729,61 @@ ROOMS = Search(
         "segmentation": {"epochs": 30, "batch_size": 32, "lr": 3e-3, "width": 8},
         "overrides": {},
     },
-    rows=("cmc/views_2", "cmc/core_4", "cmc/full_4"),
+    rows=("cmc/views_2", "cmc/core_4", "cmc/full_4", "cmc/views_1", "cmc/views_3"),
     ranges={"lr": (0.001, 0.003, 0.01), "batch_size": (32, 64)},
     metric="miou_L",
     data="rooms",
     validation="rooms_validation",
     longer=1,
+)
+
+
+def _after_rooms(name: str, rows: tuple[str, ...], path: str, values: tuple[float, ...], **more: Any) -> Search:
+    """A search of one rate for each row on rooms, with all else as the winner of ``ROOMS`` has it.
+
+    ``more`` changes ``ROOMS``; ``segmentation`` in it changes the settings of the decoder.
+    """
+    chosen = {**ROOMS.start, "lr": 3e-3, "batch_size": 32}
+    segmentation = {**ROOMS.start["segmentation"], **more.pop("segmentation", {})}
+    start = {**chosen, "segmentation": segmentation, "linear": {"solver": "lbfgs", "features": "pooled"}}
+    given = {"start": start, "rows": rows, "ranges": {path: values}, "by_row": True, **more}
+    return replace(ROOMS, name=name, **given)
+
+
+# Claims of CMC's Tables 3 to 5 set rows against others that ROOMS does not have. Supervised rows are trained by their
+# task alone, so their rate is that of the decoder, and rows with a frozen encoder get as many rates of theirs.
+DECODER_RATES = (0.001, 0.003, 0.01)
+AFTER_ROOMS = (
+    _after_rooms("rooms-decoders", ("cmc/scenes_random", "cmc/core_4", "cmc/full_4"), "segmentation.lr", DECODER_RATES),
+    _after_rooms(
+        "rooms-supervised",
+        ("cmc/scenes_supervised",),
+        "segmentation.lr",
+        DECODER_RATES,
+        segmentation={"end_to_end": True},
+    ),
+    _after_rooms(
+        "rooms-supervised-long",
+        ("cmc/scenes_supervised_long",),
+        "segmentation.lr",
+        DECODER_RATES,
+        segmentation={"end_to_end": True, "epochs": 150},
+    ),
+    _after_rooms(
+        "rooms-predictive",
+        (
+            "cmc/predict_depth",
+            "cmc/contrast_depth",
+            "cmc/predict_normal",
+            "cmc/contrast_normal",
+            "cmc/predict_label",
+            "cmc/contrast_label",
+        ),
+        "lr",
+        (0.003, 0.001, 0.01),
+        what="accuracy (percent) of a linear classifier of the kind of room on 200 validation rooms",
+        metric="linear_L",
+    ),
 )
 SPEECH = Search(
     "speech",
@@ -852,6 +901,7 @@ SEARCHES: dict[str, Search] = {
         *FEATURES,
         MANY_CLASSES,
         ROOMS,
+        *AFTER_ROOMS,
         SPEECH,
         VIDEO,
         _detector("boxes", "bccd", 72, SHORT_DETECTOR, 0.0025, 0.005, 0.01),
