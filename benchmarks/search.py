@@ -200,7 +200,7 @@ def section(search: Search, *, row: str = "", printed: bool = False) -> str:
     """What the winner changes in a profile, as TOML."""
     trial, _ = searches.winner(_path(search), row=row, printed=printed)
     changes = searches.section(_path(search), row=row, printed=printed)
-    if search.column:
+    if "overrides" not in changes:  # a search of a task's settings, which trains no encoder
         task, chosen = next(iter(changes.items()))
         return "\n".join([f"# trial {trial} of {search.name}", f"[…{task}]", *_lines(chosen)])
     inner = ", ".join(f'"{name}" = {json.dumps(value)}' for name, value in changes.pop("overrides").items())

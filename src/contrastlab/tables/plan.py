@@ -341,13 +341,20 @@ class TablePlan(Table):
     def search(self, dataset: str, method: str, profile: str) -> str:
         """The recorded search that chose a row's settings, if any.
 
-        It is that of the data set, of the kind of part, of the table, or of the shared profile, the first there is.
+        It is that of the row or of all rows on the data set, of the row, of the kind of part, of the table, or of the
+        shared profile, the first there is.
         """
         method = self.resolve(method)
         of_table = self.profile.get(profile, NOTHING)
         of_dataset = of_table.dataset.get(dataset, NOTHING)
-        of_method = of_dataset.method.get(method, NOTHING)
-        search = of_method.search or of_dataset.search or of_table.search_of_kinds(recipes.facts(method))
+        of_row_on_dataset = of_dataset.method.get(method, NOTHING)
+        of_row = of_table.method.get(method, NOTHING)
+        search = (
+            of_row_on_dataset.search
+            or of_dataset.search
+            or of_row.search
+            or of_table.search_of_kinds(recipes.facts(method))
+        )
         if search == UNSEARCHED:
             return ""
         if search or profile not in shared_profiles() or recipes.modality(dataset) != "image":
