@@ -485,9 +485,12 @@ def _fair(row: str, ranges: Mapping[str, tuple[float, ...]], begin: Mapping[str,
 
 
 def _scales_of(divergence: str) -> tuple[float, ...]:
-    """Those at which a loss is a float32 number."""
+    """Those at which a loss is a float32 number; Neyman's go on, because its best ones are large."""
     least = {"hellinger": 0.00625, "reverse_kl": 0.0125, "neyman": 0.025}.get(divergence, 0.0)
-    return tuple(scale for scale in FAIR_SCALES if scale >= least)
+    scales = tuple(scale for scale in FAIR_SCALES if scale >= least)
+    if divergence == "neyman":
+        return (*scales, 8.0, 16.0)
+    return scales
 
 
 FAIR_DIVERGENCES = {  # where each divergence begins: σ² (the temperature) and α
@@ -499,16 +502,18 @@ FAIR_DIVERGENCES = {  # where each divergence begins: σ² (the temperature) and
     "hellinger": (0.1, 40.0),
     "tsallis": (0.1, 40.0),
     "reverse_kl": (0.2, 40.0),
-    # A first climb, from σ² = 0.2, stayed where all encoders collapse and are worse than an untrained one: the pull grows
-    # like e^{2(1 − cos)/σ²}, the push with half that exponent, so it needs a larger σ².
-    "neyman": (1.0, 40.0),
+    "neyman": (2.0, 5.0),
 }
+BEGIN_AGAIN = {"neyman": {"lr": 0.003125}}
+"""Neyman's first two climbs, at a rate of 0.025 from σ² = 0.2 and 1, α = 40, went on where every encoder ends at one
+point or two poles and is worse than an untrained one. Training losses of three epochs showed where it fills more
+dimensions: at large scales, small weights and small rates."""
 FAIR = (
     *(
         _fair(
             f"fmicl/{divergence}",
             {"temperature": _scales_of(divergence), "objective.weight": FAIR_WEIGHTS},
-            {"temperature": scale, "objective.weight": weight},
+            {"temperature": scale, "objective.weight": weight, **BEGIN_AGAIN.get(divergence, {})},
         )
         for divergence, (scale, weight) in FAIR_DIVERGENCES.items()
     ),
