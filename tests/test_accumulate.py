@@ -4,7 +4,7 @@ import copy
 import math
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from contrastlab import keys, methods
 from contrastlab.data import ImageSet
 from contrastlab.encoders import Encoder
 from contrastlab.methods import Recipe
+from contrastlab.objectives import ALONE, Context, InfoNCE, Scores
 from contrastlab.settings import Settings
 from contrastlab.support import host
 from contrastlab.support.errors import ArgumentError
@@ -80,6 +81,19 @@ def test_four_chunks_give_the_loss_the_gradient_and_the_keys_of_the_whole_batch(
 def test_more_chunks_than_groups_of_batch_norm_are_refused(name: str) -> None:
     with pytest.raises(ArgumentError, match=r"accumulate=4: expected at most 2, the groups of batch-norm"):
         processes.train(CHUNKED[name], 0, 1, chunks=4)
+
+
+@dataclass(frozen=True)
+class WeighedByItem(InfoNCE):
+    """An objective of one's own whose losses depend on the numbers of the queries' items."""
+
+    def __call__(self, scores: Scores, context: Context = ALONE) -> Tensor:
+        assert context.items is not None
+        return super().__call__(scores, context) * (1 + context.items)
+
+
+def test_an_objective_is_told_which_items_are_in_a_chunk() -> None:
+    assert_chunks_change_nothing(replace(CHUNKED["x/simclr"], objective=WeighedByItem()), 2)
 
 
 # A network in chunks --------------------------------------------------------------------------------------------------
