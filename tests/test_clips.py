@@ -579,6 +579,15 @@ def test_a_still_is_one_frame_without_flow(ucf) -> None:
     assert bool((clip[:, 3:] == flow.ZERO).all())
 
 
+def test_no_flow_is_estimated_where_none_is_asked_for(ucf, monkeypatch) -> None:
+    def refuse(frames: Tensor) -> Tensor:
+        raise AssertionError("flow was estimated")
+
+    monkeypatch.setattr(videos, "tvl1", refuse)
+    ucf.train.still()[0]
+    ucf.train.spread(3)[0]
+
+
 @pytest.fixture
 def decoded(monkeypatch) -> list[Path]:
     """The videos that were decoded, one after the other."""
