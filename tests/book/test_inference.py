@@ -232,6 +232,17 @@ def test_claims_that_were_not_run_count_among_those_of_a_family() -> None:
     assert together.p_holm == pytest.approx(12 * together.at.p)
 
 
+def test_a_claim_keeps_its_verdict_where_a_later_look_at_another_claim_would_change_it() -> None:
+    doubtful_but_small = Look(8, Difference(0.5, 0.6, p=0.04), p=0.04, p_large=0.001)
+    open_at_first = Look(8, Difference(1.0, 2.0, p=0.5), p=0.5, p_large=1.0)
+    clear_later = Look(12, Difference(3.0, 1.0, p=1e-4), p=1e-4, p_large=1.0)
+    small, clear = decide([([doubtful_but_small], 1), ([open_at_first, clear_later], 1)])
+    assert clear.verdict == "same sign"
+    # its sign would be certain now that it no longer shares the error with an open claim
+    assert small.p_holm == pytest.approx(0.04)
+    assert small.verdict == "not of the published size"
+
+
 # Verdicts -------------------------------------------------------------------------------------------------------------
 
 
