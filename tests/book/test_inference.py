@@ -206,6 +206,12 @@ def test_a_claim_with_a_verdict_keeps_its_look() -> None:
     assert decision.at.difference.mean == pytest.approx(np.mean(CLEAR))
 
 
+def test_seeds_after_a_verdict_do_not_count() -> None:
+    first, second, *_ = looks = look(CLEAR * 2, 3.0)
+    assert second.p < first.p
+    assert decide_alone(looks, 1).p_holm == first.p
+
+
 def test_between_looks_nothing_is_looked_at() -> None:
     eleven = [3.0, -3.0, 3.0, -3.0, 3.0, -3.0, 3.0, -3.0, 9.0, 9.0, 9.0]
     assert decide_alone(look(eleven, 1.0), 1).at.seeds == 8
