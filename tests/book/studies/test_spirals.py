@@ -152,6 +152,16 @@ def test_the_bank_stays_where_nothing_was_seen() -> None:
     assert torch.equal(encoders.bank[:, ~is_seen], before[:, ~is_seen])
 
 
+@pytest.mark.usefixtures("small")
+def test_a_gradient_that_is_shorter_than_the_clip_stays_as_it_is() -> None:
+    unclipped = Encoders(Reading(output="plane"), (0.4,), (0,), 40)
+    hardly_clipped = Encoders(Reading(output="plane", clip=1e6), (0.4,), (0,), 40)
+    for encoders in (unclipped, hardly_clipped):
+        for _ in range(2):
+            encoders.step(*encoders.draw(5))
+    assert torch.equal(hardly_clipped.bank, unclipped.bank)
+
+
 # Points and views -----------------------------------------------------------------------------------------------------
 
 
