@@ -1,7 +1,8 @@
 """Three and five streams of made vectors: the loss is the sum over the views' pairs, in one process and in two."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -15,10 +16,14 @@ from contrastlab.negatives import BatchRandom
 from contrastlab.settings import Settings
 from contrastlab.support.errors import ArgumentError, NotApplicableError
 from contrastlab.train.learner import Learner
-from made_runs import generator, refused
+from made_runs import generator
 from made_views import Jitter, Sensors
 
-ITEMS, BATCH, WIDTH, DIM, TAU = 20, 6, 4, 5, 0.2
+ITEMS = 20
+BATCH = 6
+WIDTH = 4
+DIM = 5
+TAU = 0.2
 
 
 class Small(nn.Module):
@@ -42,130 +47,192 @@ def learner_of(recipe: Recipe) -> Learner:
     return Learner(recipe, Settings(dim=DIM), images=ITEMS, classes=2, seed=0, encoders=encoders)
 
 
-# the slow twin: one pair, one query after the other, in float64
+# The slow twins: one pair of streams, one query after the other, in float64 -------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one step is computed from, before it is made."""
+
+    keys: keys.KeyState
+    encoders: nn.ModuleList  #: in float64
+    views: list[Tensor]  #: in float64, the views of all streams, then further views of all of them
+    items: list[int]
+
+    def embed(self, stream: int) -> Tensor:
+        return self.encoders[stream](self.views[stream])
+
+    def further_views(self, stream: int) -> list[Tensor]:
+        return self.views[len(self.encoders) + stream :: len(self.encoders)]
+
+
 def softmax_loss(query: Tensor, positive: Tensor, others: list[Tensor]) -> Tensor:
     scores = torch.stack([query @ positive, *(query @ other for other in others)]) / TAU
     return torch.logsumexp(scores, 0) - scores[0]
 
 
-def against_bank(state: Learner, encoders: nn.ModuleList, views: list[Tensor], indices: Tensor, pair: Any) -> Tensor:
-    query, key = pair
-    rows = state.keys.stored(key).double()
-    total = torch.zeros((), dtype=torch.float64)
-    for q, own in zip(encoders[query](views[query]), indices.tolist(), strict=True):
-        total = total + softmax_loss(q, rows[own], [row for i, row in enumerate(rows) if i != own])
-    return total / len(indices)
+def all_but(rows: list[Tensor], own: int) -> list[Tensor]:
+    return [row for number, row in enumerate(rows) if number != own]
 
 
-def against_queue(state: Learner, encoders: nn.ModuleList, views: list[Tensor], indices: Tensor, pair: Any) -> Tensor:
-    query, key = pair
-    rows, streams = list(state.keys.stored(key).double()), len(encoders)
-    slow = copy.deepcopy(state.keys.slow[key]).double()
-    for old, new in zip(slow.parameters(), encoders[key].parameters(), strict=True):
-        old.data = 0.5 * old.data + 0.5 * new.data
-    seen = views[streams + key :: streams] or [views[key]]
-    total = torch.zeros((), dtype=torch.float64)
-    for view in seen:
-        for q, k in zip(encoders[query](views[query]), slow(view).detach(), strict=True):
-            total = total + softmax_loss(q, k, rows)
-    return total / len(indices) / len(seen)
+def against_bank(seen: Seen, query: int, key: int) -> Tensor:
+    """The positive is the row of the query's own item, the negatives are all other rows."""
+    rows = list(seen.keys.stored(key).double())
+    losses = []
+    for q, item in zip(seen.embed(query), seen.items, strict=True):
+        losses.append(softmax_loss(q, rows[item], all_but(rows, item)))
+    return torch.stack(losses).mean()
 
 
-def in_the_batch(state: Learner, encoders: nn.ModuleList, views: list[Tensor], indices: Tensor, pair: Any) -> Tensor:
-    query, key = pair
-    asked, others = encoders[query](views[query]), encoders[key](views[key])
-    total = torch.zeros((), dtype=torch.float64)
-    for b, q in enumerate(asked):
-        total = total + softmax_loss(q, others[b], [k for i, k in enumerate(others) if i != b])
-    return total / len(asked)
+def against_queue(seen: Seen, query: int, key: int) -> Tensor:
+    """The positive is another view by the momentum encoder, which moves first; the negatives are all rows."""
+    rows = list(seen.keys.stored(key).double())
+    momentum_encoder = copy.deepcopy(seen.keys.slow[key]).double()
+    for slow, fast in zip(momentum_encoder.parameters(), seen.encoders[key].parameters(), strict=True):
+        slow.data = 0.5 * slow.data + 0.5 * fast.data
+    losses = []
+    for view in seen.further_views(key) or [seen.views[key]]:
+        positives_of_view = momentum_encoder(view).detach()
+        for q, positive in zip(seen.embed(query), positives_of_view, strict=True):
+            losses.append(softmax_loss(q, positive, rows))
+    return torch.stack(losses).mean()
 
 
-Twin = Callable[[Learner, nn.ModuleList, list[Tensor], Tensor, Any], Tensor]
-KINDS: dict[str, tuple[keys.Keys, Twin, dict[str, Any]]] = {
-    "bank": (keys.Bank(0.5), against_bank, {}),
-    "queue": (keys.Queue(9, 0.5), against_queue, {}),
-    "queue, further views": (keys.Queue(9, 0.5), against_queue, {"positives": positives.Many(2)}),
-    "batch": (keys.InBatch(), in_the_batch, {}),
+def in_the_batch(seen: Seen, query: int, key: int) -> Tensor:
+    """The positive is the other stream's embedding of the same item, the negatives are those of the other items."""
+    embedded = list(seen.embed(key))
+    losses = []
+    for number, q in enumerate(seen.embed(query)):
+        losses.append(softmax_loss(q, embedded[number], all_but(embedded, number)))
+    return torch.stack(losses).mean()
+
+
+@dataclass(frozen=True)
+class Kind:
+    keys: keys.Keys
+    twin: Callable[[Seen, int, int], Tensor]
+    views: int = 1  #: of each stream
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+
+KINDS = {
+    "bank": Kind(keys.Bank(0.5), against_bank),
+    "queue": Kind(keys.Queue(9, 0.5), against_queue),
+    "queue, further views": Kind(keys.Queue(9, 0.5), against_queue, 3, {"positives": positives.Many(2)}),
+    "batch": Kind(keys.InBatch(), in_the_batch),
 }
+
+
+def assert_gradients_are(encoder: nn.Module, twin: nn.Module) -> None:
+    for parameter, expected in zip(encoder.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad.double(), expected.grad, rtol=1e-4, atol=1e-6)
+        assert bool(parameter.grad.any())
+
+
+def assert_no_gradients(encoder: nn.Module) -> None:
+    for parameter in encoder.parameters():
+        assert parameter.grad is None or not bool(parameter.grad.any())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("graph", ["core", "full", "pair"])
 @pytest.mark.parametrize("streams", [3, 5])
-def test_the_loss_is_the_sum_over_pairs(streams: int, graph: Any, kind: str) -> None:
-    choice, twin, parts = KINDS[kind]
-    views_part = Sensors(streams, graph, 3 if parts else 1)
-    state = learner_of(recipe_of(views_part, choice, **parts))
-    pairs = views_part.pairs
-    assert len(pairs) == {"core": 2 * (streams - 1), "full": streams * (streams - 1), "pair": 2}[graph]
-    optimiser = torch.optim.SGD(state.network.parameters(), lr=0.1)
+def test_the_loss_is_the_sum_over_pairs_and_each_stream_hears_of_its_own(streams: int, graph: Any, kind: str) -> None:
+    choice = KINDS[kind]
+    part = Sensors(streams, graph, choice.views)
+    learner = learner_of(recipe_of(part, choice.keys, **choice.parts))
+    optimiser = torch.optim.SGD(learner.network.parameters(), lr=0.1)
+    in_a_pair = {stream for pair in part.pairs for stream in pair}
     rng = generator(2)
-    items = torch.randn(ITEMS, streams * WIDTH, generator=rng)
+    data = torch.randn(ITEMS, streams * WIDTH, generator=rng)
     for step in range(3):
-        indices = torch.randperm(ITEMS, generator=rng)[:BATCH]
-        views = views_part.make(items[indices], Jitter(), rng)
-        assert len(views) == streams * views_part.count
-        encoders = copy.deepcopy(state.network.encoders).double().requires_grad_()
-        before = copy.deepcopy(state)
-        expected = sum(twin(before, encoders, [v.double() for v in views], indices, pair) for pair in pairs)
+        items = torch.randperm(ITEMS, generator=rng)[:BATCH]
+        views = part.make(data[items], Jitter(), rng)
+        twins = copy.deepcopy(learner.network.encoders).double().requires_grad_()
+        seen = Seen(copy.deepcopy(learner.keys), twins, [view.double() for view in views], items.tolist())
+        expected = sum(choice.twin(seen, query, key) for query, key in part.pairs)
         expected.backward()
-        done = state.loss(views, indices, indices, BatchRandom(generator(step)), step, 3)
-        assert done.loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+        done = learner.loss(views, items, items, BatchRandom(generator(step)), step, 3)
         optimiser.zero_grad()
         done.loss.backward()
-        touched = {stream for pair in pairs for stream in pair}
-        for stream, (mine, slow) in enumerate(zip(state.network.encoders, encoders, strict=True)):
-            for got, wanted in zip(mine.parameters(), slow.parameters(), strict=True):
-                if stream in touched:
-                    torch.testing.assert_close(got.grad.double(), wanted.grad, rtol=1e-4, atol=1e-6)
-                    assert bool(got.grad.any())
-                else:
-                    assert got.grad is None or not bool(got.grad.any())
+
+        assert done.loss.item() == pytest.approx(expected.item(), rel=1e-5)
+        for stream, encoder in enumerate(learner.network.encoders):
+            if stream in in_a_pair:
+                assert_gradients_are(encoder, twins[stream])
+            else:
+                assert_no_gradients(encoder)
         optimiser.step()
-        state.commit(indices, done)
+        learner.commit(items, done)
 
 
-def test_each_stream_stores_its_own_keys() -> None:
-    part = Sensors(3, "core")
-    bank, queue = (learner_of(recipe_of(part, kind)) for kind in (keys.Bank(0.0), keys.Queue(9, 1.0)))
-    indices = torch.arange(BATCH) + 4
-    views = part.make(torch.randn(BATCH, 3 * WIDTH), Jitter())
-    for state in (bank, queue):
-        slow = state.network.encoders if state.keys.slow is None else state.keys.slow
-        embedded = [encoder(view).detach() for encoder, view in zip(slow, views, strict=True)]
-        state.commit(indices, state.loss(views, indices, indices, BatchRandom(torch.Generator()), 0, 1))
-        for stream in range(3):
-            rows = state.keys.stored(stream)
-            torch.testing.assert_close(rows[indices] if state is bank else rows[:BATCH], embedded[stream])
+def commit_a_batch(learner: Learner, views: tuple[Tensor, ...], items: Tensor) -> None:
+    learner.commit(items, learner.loss(views, items, items, BatchRandom(torch.Generator()), 0, 1))
 
 
-def test_offsets_are_one_for_each_direction_and_one_direction_asks_each_pair_once() -> None:
-    binary = objectives.BinaryNCE(kappa=None)
-    recipe = recipe_of(Sensors(3, "full"), keys.Bank(), objective=binary)
-    assert learner_of(recipe).network.objective_module.values.shape == (6,)
-    # both views of one stream ask, too
-    simclr = methods.get("ring/simclr")
-    symmetric = Recipe("x/simclr", "x", simclr.views, keys.InBatch(), negatives.Every(), objective=binary)
-    state = Learner(symmetric, Settings(dim=DIM), images=ITEMS, classes=2, seed=0, encoders=nn.ModuleList([Small()]))
-    views = tuple(torch.randn(2, BATCH, WIDTH))
-    state.loss(views, torch.arange(BATCH), torch.arange(BATCH), BatchRandom(torch.Generator()), 0, 1)
-    assert state.network.objective_module.values.shape == (2,)
-    assert bool(state.network.objective_module.values.isfinite().all())
+def test_each_stream_stores_its_own_keys_in_a_bank() -> None:
+    learner = learner_of(recipe_of(Sensors(3, "core"), keys.Bank(0.0)))
+    items = torch.arange(BATCH) + 4
+    views = learner.recipe.views.make(torch.randn(BATCH, 3 * WIDTH, generator=generator()), Jitter())
+    commit_a_batch(learner, views, items)
+    for stream, (encoder, view) in enumerate(zip(learner.network.encoders, views, strict=True)):
+        torch.testing.assert_close(learner.keys.stored(stream)[items], encoder(view).detach())
+
+
+def test_each_stream_stores_its_own_keys_in_a_queue() -> None:
+    learner = learner_of(recipe_of(Sensors(3, "core"), keys.Queue(9, 1.0)))
+    items = torch.arange(BATCH) + 4
+    views = learner.recipe.views.make(torch.randn(BATCH, 3 * WIDTH, generator=generator()), Jitter())
+    commit_a_batch(learner, views, items)
+    for stream, (encoder, view) in enumerate(zip(learner.keys.slow, views, strict=True)):
+        torch.testing.assert_close(learner.keys.stored(stream)[:BATCH], encoder(view).detach())
+
+
+# Directions -----------------------------------------------------------------------------------------------------------
+
+
+def test_both_streams_of_a_pair_ask_unless_one_direction_is_wanted() -> None:
     part = Sensors(3, "full")
-    both, one = (learner_of(recipe_of(part, keys.InBatch(symmetric=s))) for s in (True, False))
+    both = learner_of(recipe_of(part, keys.InBatch(symmetric=True)))
+    one = learner_of(recipe_of(part, keys.InBatch(symmetric=False)))
     assert both.keys.directions == part.pairs
     assert one.keys.directions == ((0, 1), (0, 2), (1, 2))
 
 
-def test_views_and_encoders_are_as_many_as_streams_need() -> None:
-    queue, bank, few = keys.Queue(9), recipe_of(Sensors(3), keys.Bank()), nn.ModuleList(Small() for _ in range(2))
+BINARY = objectives.BinaryNCE(kappa=None)
 
-    def learner() -> None:
-        Learner(bank, Settings(dim=DIM), images=ITEMS, classes=2, seed=0, encoders=few)
 
-    many = {"positives": positives.Many(2)}
-    refused(
-        (lambda: recipe_of(Sensors(3, "core", 2), queue), NotApplicableError, "needs one view of each"),
-        (lambda: recipe_of(Sensors(3, "core", 1), queue, **many), NotApplicableError, "needs three views"),
-        (learner, ArgumentError, "encoders=2: .*sensor 0"),
-    )
+def test_each_direction_has_an_offset() -> None:
+    learner = learner_of(recipe_of(Sensors(3, "full"), keys.Bank(), objective=BINARY))
+    assert learner.network.objective_module.values.shape == (6,)
+
+
+def test_each_view_of_one_stream_asks_and_has_an_offset() -> None:
+    views_of_simclr = methods.get("ring/simclr").views
+    recipe = Recipe("x/simclr", "x", views_of_simclr, keys.InBatch(), negatives.Every(), objective=BINARY)
+    learner = learner_of(recipe)
+    views = tuple(torch.randn(2, BATCH, WIDTH, generator=generator()))
+    learner.loss(views, torch.arange(BATCH), torch.arange(BATCH), BatchRandom(torch.Generator()), 0, 1)
+    offsets = learner.network.objective_module.values
+    assert offsets.shape == (2,)
+    assert bool(offsets.isfinite().all())
+
+
+# Refusals -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_further_view_that_nothing_reads_is_refused() -> None:
+    with pytest.raises(NotApplicableError, match="needs one view of each"):
+        recipe_of(Sensors(3, "core", 2), keys.Queue(9))
+
+
+def test_too_few_views_for_several_positives_are_refused() -> None:
+    with pytest.raises(NotApplicableError, match="needs three views"):
+        recipe_of(Sensors(3, "core", 1), keys.Queue(9), positives=positives.Many(2))
+
+
+def test_encoders_are_as_many_as_streams() -> None:
+    two = nn.ModuleList([Small(), Small()])
+    with pytest.raises(ArgumentError, match="encoders=2: .*sensor 0"):
+        Learner(recipe_of(Sensors(3), keys.Bank()), Settings(dim=DIM), images=ITEMS, classes=2, seed=0, encoders=two)

@@ -3,7 +3,7 @@
 import gzip
 import json
 import zipfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hypothesis
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
-from PIL import Image
 from scipy.io import savemat
 
 from contrastlab import data
@@ -26,10 +25,12 @@ from made_files import encoded, write_parquet
 def picture(path: Path, value: int, size: tuple[int, int] = (20, 16)) -> None:
     """A picture whose red is its column, green its row and blue ``value``."""
     width, height = size
-    row, column = np.mgrid[:height, :width].astype(np.uint8)
+    pixels = np.empty((height, width, 3), np.uint8)
+    pixels[:, :, 0] = np.arange(width)
+    pixels[:, :, 1] = np.arange(height)[:, None]
+    pixels[:, :, 2] = value
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.stack([column, row, np.full_like(row, value)], -1)).save(path.with_suffix(".png"))
-    path.with_suffix(".png").rename(path)  # pixels without loss, whatever the ending says
+    path.write_bytes(encoded(pixels))  # PNG, without loss, whatever the ending says
 
 
 def blues(part: StreamedImages) -> list[int]:
@@ -41,6 +42,9 @@ def write(path: Path, *lines: str) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
+# The published layouts: each function makes a few files, and gives one of those that say what is in the set -----------
+
+
 def aircraft(root: Path) -> Path:
     base = root / "fgvc-aircraft-2013b" / "data"
     for k in range(4):
@@ -48,7 +52,8 @@ def aircraft(root: Path) -> Path:
     write(base / "variants.txt", "707-320", "A300 B4")
     write(base / "images_variant_trainval.txt", "0000000 707-320", "0000001 A300 B4", "0000002 707-320")
     write(base / "images_variant_test.txt", "0000003 A300 B4")
-    write(base / "images_box.txt", *(f"{k:07d} {3 + k} 2 {12 + k} 11" for k in range(4)))
+    boxes = [f"{k:07d} {3 + k} 2 {12 + k} 11" for k in range(4)]
+    write(base / "images_box.txt", *boxes)
     return base / "images_box.txt"
 
 
@@ -67,7 +72,8 @@ def cubirds(root: Path) -> Path:
     files = ["001.Albatross/a.jpg", "001.Albatross/b.jpg", "002.Jay/c.jpg", "002.Jay/d.jpg"]
     for k, file in enumerate(files):
         picture(base / "images" / file, 10 * k)
-    write(base / "images.txt", *(f"{k + 1} {file}" for k, file in enumerate(files)))
+    numbered = [f"{k + 1} {file}" for k, file in enumerate(files)]
+    write(base / "images.txt", *numbered)
     write(base / "image_class_labels.txt", "1 1", "2 1", "3 2", "4 2")
     write(base / "train_test_split.txt", "1 1", "2 0", "3 0", "4 1")
     write(base / "classes.txt", "1 001.Albatross", "2 002.Jay")
@@ -75,21 +81,27 @@ def cubirds(root: Path) -> Path:
 
 
 def annotated(path: Path, names: list[str], marks: list[dict[str, object]], categories: list[tuple[int, str]]) -> None:
+    """A file in the format of COCO; the pictures' numbers count from 100."""
+    content = {
+        "images": [{"id": 100 + k, "file_name": name, "width": 20, "height": 16} for k, name in enumerate(names)],
+        "annotations": [{"id": k, **mark} for k, mark in enumerate(marks)],
+        "categories": [{"id": k, "name": name} for k, name in categories],
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
-    images = [{"id": 100 + k, "file_name": name, "width": 20, "height": 16} for k, name in enumerate(names)]
-    annotations = [{"id": k, **mark} for k, mark in enumerate(marks)]
-    kinds = [{"id": k, "name": name} for k, name in categories]
-    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": kinds}), encoding="utf-8")
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def fungi(root: Path) -> Path:
-    base, kinds = root / "fungi", [(7, "Boletus"), (2, "Amanita")]
-    for part, k in (("train", 0), ("val", 2)):
-        names = [f"images/x/{part}{i}.JPG" for i in range(2)]
-        for i, name in enumerate(names):
-            picture(base / name, 10 * (k + i))
-        marks = [{"image_id": 101, "category_id": 2}, {"image_id": 100, "category_id": 7}]
-        annotated(base / f"{part}.json", names, marks, kinds)
+    base = root / "fungi"
+    categories = [(7, "Boletus"), (2, "Amanita")]
+    marks: list[dict[str, object]] = [{"image_id": 101, "category_id": 2}, {"image_id": 100, "category_id": 7}]
+    blue = 0
+    for part in ("train", "val"):
+        names = [f"images/x/{part}0.JPG", f"images/x/{part}1.JPG"]
+        for name in names:
+            picture(base / name, blue)
+            blue += 10
+        annotated(base / f"{part}.json", names, marks, categories)
     return base / "val.json"
 
 
@@ -103,126 +115,209 @@ def vggflower(root: Path) -> Path:
 
 def mscoco(root: Path) -> Path:
     base = root / "coco"
-    for year, k in (("train2017", 0), ("val2017", 1)):
-        picture(base / year / "one.jpg", 10 * k)
-        marks = [
-            {"image_id": 100, "category_id": 90, "bbox": [5, 4, 5, 5], "iscrowd": 0},
-            {"image_id": 100, "category_id": 3, "bbox": [0, 0, 20, 16], "iscrowd": 1},
-            {"image_id": 100, "category_id": 3, "bbox": [15, 0, 5, 10]},
-            {"image_id": 100, "category_id": 3, "bbox": [15, 0, 0, 10], "iscrowd": 0},
-        ]
-        annotated(base / "annotations" / f"instances_{year}.json", ["one.jpg"], marks, [(3, "car"), (90, "toothbrush")])
+    categories = [(3, "car"), (90, "toothbrush")]
+    marks: list[dict[str, object]] = [
+        {"image_id": 100, "category_id": 90, "bbox": [5, 4, 5, 5], "iscrowd": 0},
+        {"image_id": 100, "category_id": 3, "bbox": [0, 0, 20, 16], "iscrowd": 1},
+        {"image_id": 100, "category_id": 3, "bbox": [15, 0, 5, 10]},
+        {"image_id": 100, "category_id": 3, "bbox": [15, 0, 0, 10], "iscrowd": 0},
+    ]
+    for year, blue in (("train2017", 0), ("val2017", 10)):
+        picture(base / year / "one.jpg", blue)
+        annotated(base / "annotations" / f"instances_{year}.json", ["one.jpg"], marks, categories)
     return base / "annotations" / "instances_val2017.json"
 
 
 MADE = {make.__name__: make for make in (aircraft, dtd, cubirds, fungi, vggflower, mscoco)}
 
+
+@dataclass(frozen=True)
+class Read:
+    """Classes, and (blue, label) of each picture to train on and to test on."""
+
+    classes: tuple[str, ...]
+    train: list[tuple[int, int]]
+    test: list[tuple[int, int]]
+
+
 READ = {
-    # classes, and the blue and the label of each picture to train on and to test on
-    "aircraft": (("707-320", "A300 B4"), [(0, 0), (10, 1), (20, 0)], [(30, 1)]),
-    "dtd": (("banded", "woven"), [(0, 0), (10, 1), (30, 1), (0, 0)], [(20, 0), (10, 1)]),
-    "cubirds": (("001.Albatross", "002.Jay"), [(0, 0), (30, 1)], [(10, 0), (20, 1)]),
-    "fungi": (("Amanita", "Boletus"), [(10, 0), (0, 1)], [(30, 0), (20, 1)]),
-    "mscoco": (("car", "toothbrush"), [(0, 1), (0, 0)], [(10, 1), (10, 0)]),
+    # the validation part of aircraft and textures is trained on, too
+    "aircraft": Read(("707-320", "A300 B4"), train=[(0, 0), (10, 1), (20, 0)], test=[(30, 1)]),
+    "dtd": Read(("banded", "woven"), train=[(0, 0), (10, 1), (30, 1), (0, 0)], test=[(20, 0), (10, 1)]),
+    "cubirds": Read(("001.Albatross", "002.Jay"), train=[(0, 0), (30, 1)], test=[(10, 0), (20, 1)]),
+    # numbers of categories have holes
+    "fungi": Read(("Amanita", "Boletus"), train=[(10, 0), (0, 1)], test=[(30, 0), (20, 1)]),
+    "mscoco": Read(("car", "toothbrush"), train=[(0, 1), (0, 0)], test=[(10, 1), (10, 0)]),
 }
+
+
+def rows(part: StreamedImages) -> list[tuple[int, int]]:
+    return list(zip(blues(part), part.labels.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("name", READ)
 def test_a_published_layout_is_read_as_its_authors_split_it(name, tmp_path) -> None:
-    """Aircraft and textures train on the validation part, too; numbers of fungi's categories have holes."""
     MADE[name](tmp_path)
     splits = data.load(name, tmp_path)
-    classes, *parts = READ[name]
-    for part, rows in zip((splits.train, splits.test), parts, strict=True):
-        assert part.classes == classes
-        assert list(zip(blues(part), part.labels.tolist(), strict=True)) == rows
+    expected = READ[name]
+    assert splits.train.classes == expected.classes
+    assert splits.test.classes == expected.classes
+    assert rows(splits.train) == expected.train
+    assert rows(splits.test) == expected.test
 
 
-def test_aircraft_are_cropped_to_their_boxes_and_objects_a_fifth_larger_without_crowds(tmp_path) -> None:
+@pytest.mark.parametrize(("part", "index", "left"), [("train", 0, 2), ("train", 1, 3), ("test", 0, 5)])
+def test_aircraft_are_cropped_to_their_boxes_which_count_from_one_and_hold_both_ends(
+    part, index, left, tmp_path
+) -> None:
     aircraft(tmp_path)
     splits = data.load("aircraft", tmp_path)
-    for index, part, left in ((0, splits.train, 2), (1, splits.train, 3), (0, splits.test, 5)):
-        pixels = np.asarray(part.picture(index))  # the box counts from 1 and holds both ends
-        assert pixels.shape == (10, 10, 3)
-        assert (pixels[0, 0, 0], pixels[0, 0, 1]) == (left, 1)
-        assert (pixels[-1, -1, 0], pixels[-1, -1, 1]) == (left + 9, 10)
+    pixels = np.asarray(getattr(splits, part).picture(index))
+    columns, lines, _ = np.moveaxis(pixels, 2, 0)
+    assert columns[0].tolist() == list(range(left, left + 10))
+    assert lines[:, 0].tolist() == list(range(1, 11))
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_objects_are_cropped_a_fifth_larger_within_the_picture_and_crowds_left_out(part, tmp_path) -> None:
     mscoco(tmp_path)
     splits = data.load("mscoco", tmp_path)
-    for part in (splits.train, splits.test):
-        assert part.boxes.tolist() == [[4, 4, 6, 6], [0, 14, 11, 6]]  # 5 x 5 about (7.5, 6.5); cut at two borders
+    in_the_middle = [4, 4, 6, 6]  # 5 x 5 about (7.5, 6.5)
+    in_the_corner = [0, 14, 11, 6]  # 5 x 10 at the right border, cut at two borders
+    assert getattr(splits, part).boxes.tolist() == [in_the_middle, in_the_corner]
 
 
-def test_flowers_and_test_digits_are_split_eighty_to_twenty_in_each_class(tmp_path) -> None:
+POSITION = st.floats(0, 90)
+LENGTH = st.floats(0.01, 100)
+SIDE = st.integers(90, 200)
+
+
+@hypothesis.given(POSITION, POSITION, LENGTH, LENGTH, SIDE, SIDE)
+def test_a_grown_box_lies_in_the_picture_and_covers_the_object(left, top, wide, tall, width, height) -> None:
+    right = min(left + wide, width)
+    bottom = min(top + tall, height)
+    y, x, grown_height, grown_width = scale_box((left, top, right - left, bottom - top), width, height)
+    assert 0 <= x < x + grown_width <= width
+    assert 0 <= y < y + grown_height <= height
+    assert x <= left + 0.5
+    assert y <= top + 0.5
+    assert x + grown_width >= right - 0.5
+    assert y + grown_height >= bottom - 0.5
+
+
+def test_flowers_are_split_eighty_to_twenty_in_each_class(tmp_path) -> None:
     vggflower(tmp_path)
     splits = data.load("vggflower", tmp_path)
-    assert sorted(blues(splits.train) + blues(splits.test)) == list(range(0, 100, 10))
     assert splits.train.labels.bincount().tolist() == [4, 4]
     assert splits.test.labels.bincount().tolist() == [1, 1]
-    for part in (splits.train, splits.test):
-        assert [blue // 10 % 2 for blue in blues(part)] == part.labels.tolist()
+    assert sorted(blues(splits.train) + blues(splits.test)) == list(range(0, 100, 10))
+    for blue, label in rows(splits.train) + rows(splits.test):
+        assert label == blue // 10 % 2
+
+
+def test_test_digits_are_split_eighty_to_twenty_in_each_class(tmp_path) -> None:
     folder = tmp_path / "mnist_t10k"
     folder.mkdir()
-    pixels = np.arange(50, dtype=np.uint8)[:, None, None].repeat(28, 1).repeat(28, 2)
+    levels = np.arange(50, dtype=np.uint8)
+    pixels = np.broadcast_to(levels[:, None, None], (50, 28, 28))
+    labels = levels % 10
     (folder / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(16) + pixels.tobytes()))
-    (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(8) + bytes(k % 10 for k in range(50))))
+    (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(8) + labels.tobytes()))
     splits = data.load("mnist_t10k", tmp_path)
     assert splits.train.labels.bincount().tolist() == [4] * 10
     assert splits.test.labels.bincount().tolist() == [1] * 10
+    seen = []
     for part in (splits.train, splits.test):
-        assert (part.images[:, 0, 3, 3] % 10).tolist() == part.labels.tolist()
+        level = part.images[:, 0, 3, 3]
+        assert (level % 10).tolist() == part.labels.tolist()
+        seen += level.tolist()
+    assert sorted(seen) == list(range(50))
 
 
-@hypothesis.given(*[st.floats(0, 90)] * 2, *[st.floats(0.01, 100)] * 2, *[st.integers(90, 200)] * 2)
-def test_a_grown_box_lies_in_the_picture_and_covers_the_object(left, top, wide, tall, width, height) -> None:
-    wide, tall = min(wide, width - left), min(tall, height - top)
-    y, x, h, w = scale_box((left, top, wide, tall), width, height)
-    for first, length, start, extent, side in ((x, w, left, wide, width), (y, h, top, tall, height)):
-        assert 0 <= first < first + length <= side
-        assert first <= start + 0.5
-        assert first + length >= min(start + extent, side) - 0.5
+# Signs: the frames of a track stay together ---------------------------------------------------------------------------
 
 
-def signs(root: Path, tracks: dict[int, int], frames: int = 6) -> None:
+def signs(root: Path, tracks: dict[int, int]) -> None:
+    """Six frames of each track, for the number of tracks of each class."""
+    images = root / "gtsrb" / "GTSRB" / "Final_Training" / "Images"
     for label, count in tracks.items():
         for track in range(count):
-            for frame in range(frames):
-                folder = root / "gtsrb" / "GTSRB" / "Final_Training" / "Images" / f"{label:05d}"
-                picture(folder / f"{track:05d}_{frame:05d}.ppm", 10 * track)
+            for frame in range(6):
+                picture(images / f"{label:05d}" / f"{track:05d}_{frame:05d}.ppm", 10 * track)
 
 
-def sides(splits: data.Splits) -> tuple[set[str], set[str]]:
-    """The tracks on both sides, with their class."""
-    train, test = ({path.rpartition("_")[0] for path in part.paths} for part in (splits.train, splits.test))
-    return train, test
+def tracks_of(part: StreamedImages) -> set[str]:
+    """``class/track`` of each picture."""
+    return {path.rpartition("_")[0] for path in part.paths}
 
 
-def test_signs_split_by_track_share_none_and_split_by_image_share_nearly_all(tmp_path) -> None:
+def test_signs_split_by_track_share_none(tmp_path) -> None:
     signs(tmp_path, {0: 5, 13: 10})
-    apart, mixed = data.load("trafficsign_tracks", tmp_path), data.load("trafficsign", tmp_path)
-    train, test = sides(apart)
-    assert (len(train & test), len(train | test)) == (0, 15)
-    assert (len(apart.train), len(apart.test)) == (72, 18)  # 4 + 8 tracks of 6 frames, and 1 + 2
-    for part in (apart.train, apart.test):
+    splits = data.load("trafficsign_tracks", tmp_path)
+    train = tracks_of(splits.train)
+    test = tracks_of(splits.test)
+    assert train.isdisjoint(test)
+    assert len(train) == 4 + 8
+    assert len(test) == 1 + 2
+    assert len(splits.train) == 6 * 12
+    assert len(splits.test) == 6 * 3
+
+
+@pytest.mark.parametrize("name", ["trafficsign_tracks", "trafficsign"])
+def test_the_class_of_a_sign_is_its_folder(name, tmp_path) -> None:
+    signs(tmp_path, {0: 5, 13: 10})
+    splits = data.load(name, tmp_path)
+    for part in (splits.train, splits.test):
         assert part.classes == ("00000", "00013")
-        assert [int(path.split("/")[0] == "00013") for path in part.paths] == part.labels.tolist()
-    train, test = sides(mixed)
-    assert len(train & test) > 10
-    assert "leaks" in mixed.note
-    labels, tracks = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 0])
+        folders = [path.split("/")[0] for path in part.paths]
+        assert [part.classes[label] for label in part.labels.tolist()] == folders
+
+
+def test_signs_split_by_image_share_nearly_all_tracks_and_say_so(tmp_path) -> None:
+    signs(tmp_path, {0: 5, 13: 10})
+    splits = data.load("trafficsign", tmp_path)
+    assert len(tracks_of(splits.train) & tracks_of(splits.test)) > 10
+    assert "leaks" in splits.note
+
+
+def test_a_class_of_one_track_cannot_be_split() -> None:
+    labels = torch.tensor([0, 0, 1, 1])
+    tracks = torch.tensor([0, 1, 0, 0])
     with pytest.raises(NotApplicableError, match="signs: class 'stop' has one track: a split"):
         hold_out(labels, tracks, name="signs", classes=("yield", "stop"))
 
 
 @hypothesis.given(st.lists(st.integers(2, 6), min_size=1, max_size=4), st.integers(1, 5), st.randoms())
-def test_a_split_by_group_shares_no_group(groups, frames, random) -> None:
-    pairs = [(label, g) for label, count in enumerate(groups) for g in range(count) for _ in range(frames)]
-    random.shuffle(pairs)
-    labels, of = (torch.tensor(column) for column in zip(*pairs, strict=True))
-    held = hold_out(labels, of)
-    kept, tested = ({pairs[k] for k in torch.where(rows)[0].tolist()} for rows in (~held, held))
-    assert not kept & tested
-    for rows in (~held, held):
-        assert set(labels[rows].tolist()) == set(range(len(groups)))
+def test_a_split_by_group_shares_no_group_and_has_all_classes_on_both_sides(groups, frames, random) -> None:
+    items = []
+    for label, count in enumerate(groups):
+        for group in range(count):
+            items += [(label, group)] * frames
+    random.shuffle(items)
+    labels, numbers = torch.tensor(items).T
+    is_held_out = hold_out(labels, numbers)
+    train = {item for item, held_out in zip(items, is_held_out, strict=True) if not held_out}
+    test = {item for item, held_out in zip(items, is_held_out, strict=True) if held_out}
+    classes = set(range(len(groups)))
+    assert train.isdisjoint(test)
+    assert {label for label, _ in train} == classes
+    assert {label for label, _ in test} == classes
+
+
+@pytest.mark.parametrize(("items", "held_out"), [(2, 1), (3, 1), (7, 1), (8, 2), (12, 2), (13, 3), (100, 20)])
+def test_a_fifth_of_a_class_is_held_out_rounded_and_at_least_one(items, held_out) -> None:
+    labels = torch.zeros(items, dtype=torch.int64)
+    assert int(hold_out(labels).sum()) == held_out
+
+
+def test_what_has_no_label_is_not_held_out() -> None:
+    labels = torch.tensor([-1, 0, -1, 0, -1])
+    is_held_out = hold_out(labels)
+    assert int(is_held_out.sum()) == 1
+    assert not bool(is_held_out[labels < 0].any())
+
+
+# Small copies ---------------------------------------------------------------------------------------------------------
 
 
 def plain(value: int) -> bytes:
@@ -230,28 +325,46 @@ def plain(value: int) -> bytes:
 
 
 def parquet(path: Path, count: int, **columns: list[int]) -> None:
-    write_parquet(path, [plain(k) for k in range(count)], [k % 2 for k in range(count)], **columns)
+    """A table of pictures, whose labels alternate."""
+    pictures = [plain(k) for k in range(count)]
+    labels: list[object] = [k % 2 for k in range(count)]
+    write_parquet(path, pictures, labels, **columns)
 
 
-def test_the_copy_of_the_signs_is_read_with_its_tracks(tmp_path) -> None:
+def copy_of_signs(root: Path) -> None:
+    """80 pictures to train on, eight frames a track, and ten to test on."""
     tracks = [k // 8 for k in range(80)]
-    parquet(tmp_path / "gtsrb32" / "train.parquet", 80, track=tracks, frame=[k % 8 for k in range(80)])
-    parquet(tmp_path / "gtsrb32" / "test.parquet", 10)
-    apart = data.load("trafficsign_tracks", tmp_path)
-    parts = (apart.train, apart.test)
-    train, test = (set(zip(p.labels.tolist(), p.factors["track"].tolist(), strict=True)) for p in parts)
-    assert (len(train & test), len(train | test)) == (0, 20)
-    assert "32 px JPEG copy" in apart.note
-    own = data.load("gtsrb32", tmp_path)
-    assert (len(own.train), len(own.test)) == (80, 10)
-    assert "benchmark" in own.note
+    frames = [k % 8 for k in range(80)]
+    parquet(root / "gtsrb32" / "train.parquet", 80, track=tracks, frame=frames)
+    parquet(root / "gtsrb32" / "test.parquet", 10)
+
+
+def test_the_copy_of_the_signs_is_split_by_track_where_the_original_is_missing(tmp_path) -> None:
+    copy_of_signs(tmp_path)
+    splits = data.load("trafficsign_tracks", tmp_path)
+    train, test = (
+        set(zip(part.labels.tolist(), part.factors["track"].tolist(), strict=True))
+        for part in (splits.train, splits.test)
+    )
+    assert train.isdisjoint(test)
+    assert len(train | test) == 20  # ten tracks, each with pictures of both labels
+    assert "32 px JPEG copy" in splits.note
+
+
+def test_the_copy_of_the_signs_has_the_split_of_the_benchmark_under_its_own_name(tmp_path) -> None:
+    copy_of_signs(tmp_path)
+    splits = data.load("gtsrb32", tmp_path)
+    assert len(splits.train) == 80
+    assert len(splits.test) == 10
+    assert "benchmark" in splits.note
 
 
 @pytest.mark.parametrize("name", ["dtd10", "flowers17", "tinyimagenet32"])
 def test_a_copy_in_parquet_says_what_it_is(name, tmp_path) -> None:
     parquet(tmp_path / name / "all.parquet", 20)
     splits = data.load(name, tmp_path)
-    assert (len(splits.train), len(splits.test)) == (16, 4)
+    assert len(splits.train) == 16
+    assert len(splits.test) == 4
     assert splits.note.startswith(data.PUBLISHED[name]["note"])
 
 
@@ -265,62 +378,98 @@ def test_drawings_are_split_by_who_drew_them_and_shared_alphabets_count_once(tmp
                     packed.writestr(f"{archive}/{alphabet}/character01/0001_{drawer:02d}.png", plain(drawer))
     splits = data.load("omniglot_small", tmp_path)
     assert splits.train.classes == ("Greek/character01", "Latin/character01", "Tagalog/character01")
-    assert (len(splits.train), len(splits.test)) == (48, 12)
+    assert len(splits.train) == 48
+    assert len(splits.test) == 12
     assert set(splits.train.factors["drawer"].tolist()) == set(range(1, 17))
-    assert set(splits.test.images.unique().tolist()) == {17, 18, 19, 20}
+    assert splits.test.images.unique().tolist() == [17, 18, 19, 20]
     assert splits.test.labels.bincount().tolist() == [4, 4, 4]
 
 
 def test_crops_of_the_small_copy_lie_in_memory(tmp_path) -> None:
     mscoco(tmp_path)
-    (tmp_path / "coco").rename(tmp_path / "coco200")
-    for file in (tmp_path / "coco200" / "annotations").iterdir():
-        file.rename(tmp_path / "coco200" / file.name)
+    copy = tmp_path / "coco200"
+    (tmp_path / "coco").rename(copy)
+    for file in (copy / "annotations").iterdir():
+        file.rename(copy / file.name)
     splits = data.load("coco200", tmp_path)
     assert splits.train.resident
     assert list(splits.train.images.shape) == [2, 3, 64, 64]
-    assert set(splits.test.images[:, 2].unique().tolist()) == {10}
+    assert splits.test.images[:, 2].unique().tolist() == [10]
     columns = splits.train.images[1, 0]  # the crop of 11 x 6 pixels from column 14: its middle square
-    assert (int(columns.min()), int(columns.max())) == (14, 19)
+    assert columns.min() == 14
+    assert columns.max() == 19
+
+
+# The stand-in ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_stand_in_has_the_classes_of_shapes_and_none_of_its_pictures() -> None:
-    splits, base = data.load("shapes_recoloured"), data.load("shapes", n_train=50, n_test=10)
-    assert splits.train.classes == base.train.classes
+    splits = data.load("shapes_recoloured")
+    shapes = data.load("shapes", n_train=50, n_test=10)
+    assert splits.train.classes == shapes.train.classes
     assert splits.train.labels.bincount().tolist() == [200] * 10
     assert splits.test.labels.bincount().tolist() == [100] * 10
-    factors = splits.train.factors
-    assert not torch.isin(factors["x"], base.train.factors["x"]).any()
-    middle = (factors["x"].abs() < 1) & (factors["y"].abs() < 1)  # a figure in the middle, dark on bright
-    pixels = splits.train.images[middle].float().amin(1)
-    assert (pixels[:, 11:13, 11:13].mean((1, 2)) < pixels[:, ::23, ::23].amax((1, 2))).float().mean() > 0.95
+    assert not torch.isin(splits.train.factors["x"], shapes.train.factors["x"]).any()
 
 
-def test_a_set_that_is_not_there_says_where_it_was_looked_for_and_is_not_fetched(tmp_path) -> None:
-    for name, row in data.PUBLISHED.items():
-        with pytest.raises(MissingDataError, match="CONTRASTLAB_DATA") as caught:
-            data.load(name, tmp_path)
-        needed = row.get("needs", [row["folder"]])[0] or {"sts": "sts"}.get(name, "gtsrb32/train.parquet")
-        assert str(tmp_path / needed) in str(caught.value)
-        assert "<root>" not in str(caught.value)
+def test_the_stand_in_is_dark_on_bright() -> None:
+    train = data.load("shapes_recoloured").train
+    is_central = (train.factors["x"].abs() < 1) & (train.factors["y"].abs() < 1)
+    darkest = train.images[is_central].float().amin(1)  # of the three colours
+    figure = darkest[:, 11:13, 11:13].mean((1, 2))
+    brightest_corner = darkest[:, ::23, ::23].amax((1, 2))
+    assert (figure < brightest_corner).float().mean() > 0.95
+
+
+# What is missing, damaged or impossible -------------------------------------------------------------------------------
+
+
+def first_needed(name: str) -> str:
+    """The path below the data root that is looked for first."""
+    row = data.PUBLISHED[name]
+    needed = row.get("needs", [row["folder"]])[0]
+    if needed:
+        return needed
+    return "sts" if name == "sts" else "gtsrb32/train.parquet"
+
+
+@pytest.mark.parametrize("name", data.PUBLISHED)
+def test_a_set_that_is_not_there_says_where_it_was_looked_for_and_is_not_fetched(name, tmp_path) -> None:
+    with pytest.raises(MissingDataError, match="CONTRASTLAB_DATA") as caught:
+        data.load(name, tmp_path)
+    assert str(tmp_path / first_needed(name)) in str(caught.value)
+    assert "<root>" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_what_is_missing_or_damaged_is_named(name, tmp_path) -> None:
+def test_a_file_that_says_what_is_in_the_set_is_named_where_it_is_missing(name, tmp_path) -> None:
     file = MADE[name](tmp_path)
-    picture = sorted(path for path in tmp_path.rglob("*") if path.suffix.lower() == ".jpg")[0]
-    for gone in (file, picture):
-        content = gone.read_bytes()
-        gone.unlink()
-        with pytest.raises(MissingDataError, match=gone.name):
-            data.load(name, tmp_path)
-        gone.write_bytes(content)
+    file.unlink()
+    with pytest.raises(MissingDataError, match=file.name):
+        data.load(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_picture_is_named_where_it_is_missing(name, tmp_path) -> None:
+    MADE[name](tmp_path)
+    first, *_ = sorted(path for path in tmp_path.rglob("*") if path.suffix.lower() == ".jpg")
+    first.unlink()
+    with pytest.raises(MissingDataError, match=first.name):
+        data.load(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_set_is_named_where_its_list_is_damaged(name, tmp_path) -> None:
+    file = MADE[name](tmp_path)
     assert data.load(name, tmp_path).labelled
     file.write_bytes(b"5 x x\n")
     sets._read_row.cache_clear()
     with pytest.raises((CorruptFileError, MissingDataError), match=data.PUBLISHED[name]["folder"]):
         data.load(name, tmp_path)
+
+
+# Pictures of which a box is used --------------------------------------------------------------------------------------
 
 
 def boxed(tmp_path: Path) -> StreamedImages:
@@ -331,32 +480,56 @@ def boxed(tmp_path: Path) -> StreamedImages:
     return StreamedImages("boxed", tmp_path, ("a.png", "b.png"), labels, ("one",), resize=4, boxes=boxes)
 
 
-def test_evaluation_and_crops_see_the_box_only(tmp_path) -> None:
-    part = boxed(tmp_path)
-    assert part[0][0].tolist() == [[3, 4, 5, 6]] * 4
-    assert part[0][1, :, 0].tolist() == [2, 3, 4, 5]
-    sizes = []
+def test_evaluation_sees_the_box_only(tmp_path) -> None:
+    view = boxed(tmp_path)[0]
+    columns, lines, _ = view
+    assert columns.tolist() == [[3, 4, 5, 6]] * 4
+    assert lines[:, 0].tolist() == [2, 3, 4, 5]
+
+
+def test_random_crops_are_cut_from_the_box_only(tmp_path) -> None:
+    asked: list[tuple[int, int]] = []
 
     def whole(height: int, width: int) -> torch.Tensor:
-        sizes.append((height, width))
+        asked.append((height, width))
         return torch.tensor([[0, 0, height, width]])
 
-    crop = part.crops(1, whole, 8)
-    assert sizes == [(8, 16)]
-    assert crop[0, 1, :, 0].tolist() == list(range(10, 18))
-    assert part.subset(torch.tensor([1])).boxes.tolist() == [[10, 12, 8, 16]]
-    assert part.subset(torch.tensor([1]))[0].equal(part[1])
+    ((_, lines, _),) = boxed(tmp_path).crops(1, whole, 8)
+    assert asked == [(8, 16)]
+    assert lines[:, 0].tolist() == list(range(10, 18))
 
 
-def test_boxes_are_part_of_what_the_data_are_and_impossible_ones_refused(tmp_path) -> None:
+def test_a_part_of_a_set_keeps_its_boxes(tmp_path) -> None:
+    whole = boxed(tmp_path)
+    part = whole.subset(torch.tensor([1]))
+    assert part.boxes.tolist() == [[10, 12, 8, 16]]
+    assert torch.equal(part[0], whole[1])
+
+
+def test_boxes_are_part_of_what_the_data_are(tmp_path) -> None:
     part = boxed(tmp_path)
-    whole = replace(part, boxes=None)
+    unboxed = replace(part, boxes=None)
     moved = replace(part, boxes=part.boxes + torch.tensor([1, 0, 0, 0]))
-    assert len({part.fingerprint, whole.fingerprint, moved.fingerprint}) == 3
     assert replace(part).fingerprint == part.fingerprint
-    for boxes in ([[0, 0, 4, 4]], [[0.0] * 4] * 2, [[0, 0, 4, 4], [0, 0, 4, 0]], [[0, -1, 4, 4], [0, 0, 4, 4]]):
-        with pytest.raises(ArgumentError, match="^boxes="):
-            replace(boxed(tmp_path), boxes=torch.tensor(boxes))
+    assert len({part.fingerprint, unboxed.fingerprint, moved.fingerprint}) == 3
+
+
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        pytest.param([[0, 0, 4, 4]], id="one box for two pictures"),
+        pytest.param([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 4.0]], id="no whole pixels"),
+        pytest.param([[0, 0, 4, 4], [0, 0, 4, 0]], id="no width"),
+        pytest.param([[0, -1, 4, 4], [0, 0, 4, 4]], id="left of the picture"),
+    ],
+)
+def test_impossible_boxes_are_refused(boxes, tmp_path) -> None:
+    part = boxed(tmp_path)
+    with pytest.raises(ArgumentError, match="^boxes="):
+        replace(part, boxes=torch.tensor(boxes))
+
+
+def test_a_box_larger_than_its_picture_is_refused_when_that_is_read(tmp_path) -> None:
     part = replace(boxed(tmp_path), boxes=torch.tensor([[2, 3, 4, 18], [0, 0, 4, 4]]))
     with pytest.raises(CorruptFileError, match=r"a\.png has 20x16 pixels"):
         part[0]

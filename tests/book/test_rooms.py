@@ -11,54 +11,78 @@ from numpy.typing import NDArray
 
 from contrastbook.made import rooms
 from contrastlab import data
+from contrastlab.domains.scenes.data import SceneSet
 from contrastlab.domains.scenes.views import slices
 
 H, W = 24, 36
 
 
-def empty(low=(-2.0, -1.5, -1.0), high=(2.0, 1.0, 5.0)) -> rooms.Rooms:
-    """A room around a camera at the origin that looks along z, with nothing in it."""
-    corner = [np.array([c], np.float32) for c in (low, high)]
+LOW = (-2.0, -1.5, -1.0)
+HIGH = (2.0, 1.0, 5.0)
+
+
+def empty() -> rooms.Rooms:
+    """A room between the corners LOW and HIGH around a camera at the origin that looks along z, with nothing in it."""
     return rooms.draw(0, np.array([0]))._replace(
-        low=corner[0], high=corner[1], position=np.zeros((1, 3), np.float32), turn=np.eye(3, dtype=np.float32)[None],
-        spheres=np.zeros((1, rooms.SLOTS, 4), np.float32), boxes=np.zeros((1, rooms.SLOTS, 7), np.float32),
-    )  # fmt: skip
+        low=np.array([LOW], np.float32),
+        high=np.array([HIGH], np.float32),
+        position=np.zeros((1, 3), np.float32),
+        turn=np.eye(3, dtype=np.float32)[None],
+        spheres=np.zeros((1, rooms.SLOTS, 4), np.float32),
+        boxes=np.zeros((1, rooms.SLOTS, 7), np.float32),
+    )
+
+
+FLOOR, CEILING, LEFT, RIGHT, _, FAR = range(6)
 
 
 def test_walls_are_planes() -> None:
     directions = rooms.rays(H, W)
     hits = rooms.cast(empty(), directions)
     x, y, _ = directions.astype(np.float64)
-    # the smallest of the five exits in front of the camera, by hand
+    # how far each of the five surfaces in front of the camera is along a ray, whose z is 1
     with np.errstate(divide="ignore"):
-        floor = np.where(y > 0, 1.0 / y, np.inf)
-        ceiling = np.where(y < 0, -1.5 / y, np.inf)
-        left = np.where(x < 0, -2.0 / x, np.inf)
-        right = np.where(x > 0, 2.0 / x, np.inf)
-    far = np.full_like(x, 5.0)
-    exits = np.stack([floor, ceiling, left, right, far])
-    numbers = np.array([0, 1, 2, 3, 5])
-    np.testing.assert_allclose(hits.depth[0], exits.min(0), rtol=1e-5)
-    assert (hits.surface[0] == numbers[exits.argmin(0)]).all()
-    normals = np.array([[0, -1, 0], [0, 1, 0], [1, 0, 0], [-1, 0, 0], [0, 0, 0], [0, 0, -1]])
-    np.testing.assert_array_equal(hits.normal[0].T, normals[hits.surface[0]])
-    assert len(set(hits.surface[0])) == 5
+        exits = {
+            FLOOR: np.where(y > 0, 1.0 / y, np.inf),
+            CEILING: np.where(y < 0, -1.5 / y, np.inf),
+            LEFT: np.where(x < 0, -2.0 / x, np.inf),
+            RIGHT: np.where(x > 0, 2.0 / x, np.inf),
+            FAR: np.full_like(x, 5.0),
+        }
+    distances = np.stack([*exits.values()])
+    nearest = np.array([*exits])[distances.argmin(0)]
+    np.testing.assert_allclose(hits.depth[0], distances.min(0), rtol=1e-5)
+    np.testing.assert_array_equal(hits.surface[0], nearest)
+    assert set(nearest) == set(exits)
+
+
+@pytest.mark.parametrize(
+    ("surface", "normal"),
+    [(FLOOR, (0, -1, 0)), (CEILING, (0, 1, 0)), (LEFT, (1, 0, 0)), (RIGHT, (-1, 0, 0)), (FAR, (0, 0, -1))],
+)
+def test_walls_face_into_the_room(surface: int, normal: tuple[int, int, int]) -> None:
+    hits = rooms.cast(empty(), rooms.rays(H, W))
+    normals = hits.normal[0].T[hits.surface[0] == surface]
+    assert np.unique(normals, axis=0).tolist() == [list(normal)]
 
 
 def test_a_sphere_is_a_sphere() -> None:
+    centre = np.array([0.2, -0.1, 3.0])
+    radius = 0.6
     room = empty()
-    room.spheres[0, 1] = (0.2, -0.1, 3.0, 0.6)
+    room.spheres[0, 1] = (*centre, radius)
     directions = rooms.rays(H, W)
     hits = rooms.cast(room, directions)
-    met = hits.surface[0] == 7
-    centre = np.array([0.2, -0.1, 3.0])
-    for ray, depth, normal, hit in zip(directions.T, hits.depth[0], hits.normal[0].T, met, strict=True):
-        roots = np.roots([ray @ ray, -2 * ray @ centre, centre @ centre - 0.36])
-        assert hit == (abs(roots[0].imag) < 1e-9)
-        if hit:
-            assert depth == pytest.approx(min(roots.real), abs=1e-3)
-            np.testing.assert_allclose(normal, (depth * ray - centre) / 0.6, atol=1e-3)
-    assert 20 < met.sum() < 200
+    is_hit = hits.surface[0] == 6 + 1
+    for pixel, ray in enumerate(directions.T):
+        # the points of the ray at the distance of a radius from the centre
+        roots = np.roots([ray @ ray, -2 * ray @ centre, centre @ centre - radius**2])
+        assert is_hit[pixel] == (abs(roots[0].imag) < 1e-9)
+        if is_hit[pixel]:
+            depth = min(roots.real)
+            assert hits.depth[0, pixel] == pytest.approx(depth, abs=1e-3)
+            np.testing.assert_allclose(hits.normal[0, :, pixel], (depth * ray - centre) / radius, atol=1e-3)
+    assert 20 < is_hit.sum() < 200
 
 
 class Hit(NamedTuple):
@@ -162,50 +186,116 @@ def test_normals_have_length_one_and_face_the_camera() -> None:
     directions = rooms.rays(H, W)
     hits = rooms.cast(room, directions)
     np.testing.assert_allclose(np.linalg.norm(hits.normal, axis=1), 1, atol=2e-3)
-    assert ((hits.normal * (room.turn @ directions)).sum(1) < 1e-3).all()
+    along_the_ray = (hits.normal * (room.turn @ directions)).sum(1)
+    assert along_the_ray.max() < 1e-3
+
+
+def test_stored_normals_are_in_the_axes_of_the_camera() -> None:
     scenes, _ = rooms.render(torch.arange(40))
     normal = scenes[:, slices(8)["normal"]].float()
     torch.testing.assert_close(normal.norm(dim=1), torch.ones(40, 64, 96), atol=3e-3, rtol=0)
-    # stored in the camera's axes: against the pixel's own ray
-    assert float((normal.flatten(2) * torch.from_numpy(rooms.rays(64, 96))).sum(1).max()) < 5e-3
+    ray_of_pixel = torch.from_numpy(rooms.rays(64, 96))
+    along_the_ray = (normal.flatten(2) * ray_of_pixel).sum(1)
+    assert along_the_ray.max() < 5e-3
 
 
 def test_a_scene_is_the_same_whatever_is_rendered_beside_it() -> None:
-    some, kinds = rooms.render(torch.tensor([9, 2, 40]), seed=1)
-    alone, kind = rooms.render(torch.tensor([2]), seed=1)
-    assert torch.equal(some[1], alone[0])
-    assert kinds[1] == kind[0]
-    assert not torch.equal(rooms.render(torch.tensor([2]), seed=2)[0][0], alone[0])
-    assert (rooms.render(torch.arange(0))[0].shape, rooms.HEIGHT, rooms.WIDTH) == ((0, 8, 64, 96), 64, 96)
+    scenes, kinds = rooms.render(torch.tensor([9, 2, 40]), seed=1)
+    (alone,), (kind,) = rooms.render(torch.tensor([2]), seed=1)
+    assert torch.equal(scenes[1], alone)
+    assert kinds[1] == kind
 
 
-def test_this_version_looks_like_this_and_every_class_of_pixels_occurs() -> None:
+def test_a_scene_of_another_seed_is_another() -> None:
+    (scene,), _ = rooms.render(torch.tensor([2]), seed=1)
+    (other,), _ = rooms.render(torch.tensor([2]), seed=2)
+    assert not torch.equal(scene, other)
+
+
+def test_no_scenes_have_the_shape_of_scenes() -> None:
+    scenes, kinds = rooms.render(torch.arange(0))
+    assert scenes.shape == (0, 8, rooms.HEIGHT, rooms.WIDTH) == (0, 8, 64, 96)
+    assert kinds.shape == (0,)
+
+
+def test_this_version_looks_like_this() -> None:
     """Whoever changes what a scene looks like raises VERSION: stored results name it."""
     scenes, kinds = rooms.render(torch.arange(64))
     assert rooms.VERSION == 1
     assert kinds.bincount().tolist() == [22, 15, 27]
     means = [96.88, 93.88, 98.28, 1.23, 3.96, 0.02, -0.07, -0.55]
     assert scenes.float().mean((0, 2, 3)).tolist() == pytest.approx(means, abs=2e-2)
-    scenes, kinds = rooms.render(torch.arange(200))
+
+
+@pytest.fixture(scope="module")
+def many() -> tuple[torch.Tensor, torch.Tensor]:
+    """Scenes and their kinds."""
+    return rooms.render(torch.arange(200))
+
+
+BOXES_ALONE, SPHERES_ALONE = 0, 1  # kinds of rooms; the third has both
+SPHERE, BOX = 3, 4  # classes of pixels
+
+
+def test_every_class_of_pixels_occurs_where_its_kind_of_room_has_it(many) -> None:
+    scenes, kinds = many
     label = scenes[:, 3].long()
     assert label.unique().tolist() == [0, 1, 2, 3, 4]
-    assert not bool((label[kinds == 0] == 3).any())
-    assert not bool((label[kinds == 1] == 4).any())
+    assert not bool((label[kinds == BOXES_ALONE] == SPHERE).any())
+    assert not bool((label[kinds == SPHERES_ALONE] == BOX).any())
+
+
+def test_the_kind_of_a_room_says_what_is_in_it(many) -> None:
+    _, kinds = many
     room = rooms.draw(0, np.arange(200))
-    assert ((room.spheres[:, :, 3] > 0).any(1) == (kinds.numpy() != 0)).all()
-    assert ((room.boxes[:, :, 3] > 0).any(1) == (kinds.numpy() != 1)).all()
+    has_spheres = (room.spheres[:, :, 3] > 0).any(1)
+    has_boxes = (room.boxes[:, :, 3] > 0).any(1)
+    np.testing.assert_array_equal(has_spheres, kinds.numpy() != BOXES_ALONE)
+    np.testing.assert_array_equal(has_boxes, kinds.numpy() != SPHERES_ALONE)
+
+
+def test_depth_is_positive_and_colours_are_whole_levels(many) -> None:
+    scenes, _ = many
+    colours = scenes[:, :3].float()
     assert scenes[:, 4].min() > 0
-    assert (scenes[:, :3].float() % 1 == 0).all()
+    assert torch.equal(colours, colours.round())
+    assert colours.min() >= 0
+    assert colours.max() <= 255
 
 
-def test_splits_have_no_scene_in_common() -> None:
-    splits = data.load("rooms", n_train=30, n_test=20)
-    held = data.load("rooms_validation", n_train=30, n_test=20)
-    parts = {"pretrain": splits.pretrain, "train": splits.train, "test": splits.test, "validation": held.test}
-    seen = {name: {bytes(item.numpy().tobytes()) for item in part.items} for name, part in parts.items()}
-    assert sum(map(len, seen.values())) == len(set().union(*seen.values())) == 30 + 30 + 20 + 20
-    assert torch.equal(splits.pretrain.items, held.pretrain.items)
-    assert splits.pretrain.fingerprint == held.pretrain.fingerprint != splits.test.fingerprint
-    assert len({part.fingerprint for part in parts.values()}) == 4
-    assert splits.train.take(5).fingerprint not in {part.fingerprint for part in parts.values()}
-    assert data.load("rooms", n_train=30, n_test=20, seed=1).pretrain.fingerprint != splits.pretrain.fingerprint
+def scene_bytes(part: SceneSet) -> set[bytes]:
+    return {item.numpy().tobytes() for item in part.items}
+
+
+@pytest.fixture(scope="module")
+def splits() -> data.Splits:
+    return data.load("rooms", n_train=30, n_test=20)
+
+
+@pytest.fixture(scope="module")
+def with_validation() -> data.Splits:
+    return data.load("rooms_validation", n_train=30, n_test=20)
+
+
+def test_splits_have_no_scene_in_common(splits, with_validation) -> None:
+    parts = [splits.pretrain, splits.train, splits.test, with_validation.test]
+    scenes = [scene_bytes(part) for part in parts]
+    assert [len(each) for each in scenes] == [30, 30, 20, 20]
+    for one, other in itertools.combinations(scenes, 2):
+        assert one.isdisjoint(other)
+
+
+def test_splits_are_told_apart_by_their_fingerprints(splits, with_validation) -> None:
+    parts = [splits.pretrain, splits.train, splits.test, with_validation.test, splits.train.take(5)]
+    assert len({part.fingerprint for part in parts}) == 5
+
+
+def test_a_validation_set_comes_with_the_scenes_that_are_trained_on(splits, with_validation) -> None:
+    assert torch.equal(splits.pretrain.items, with_validation.pretrain.items)
+    assert splits.pretrain.fingerprint == with_validation.pretrain.fingerprint
+
+
+def test_another_seed_has_other_scenes(splits) -> None:
+    other = data.load("rooms", n_train=30, n_test=20, seed=1)
+    assert other.pretrain.fingerprint != splits.pretrain.fingerprint
+    assert scene_bytes(other.pretrain).isdisjoint(scene_bytes(splits.pretrain))

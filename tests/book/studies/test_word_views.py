@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 from scipy.stats import spearmanr
 
 from contrastbook.figures import senses
@@ -10,59 +11,124 @@ from contrastbook.made import grammar
 from contrastbook.studies import word_views
 from contrastlab import data
 
-FILLER = {
-    word: (slot, number)
-    for slot, (_, fillers) in grammar.SLOTS.items()
-    for number, filler in enumerate(fillers)
-    for word in filler
-}
+Place = tuple[str, int]
 
 
-def meaning(sentence: str) -> set[tuple[str, int]]:
-    found = {word: place for word, place in FILLER.items() if word in sentence.lower()}
-    return {place for word, place in found.items() if not any(word != other and word in other for other in found)}
+def places_of_words() -> dict[str, Place]:
+    """Each filler of the grammar, and its slot and its number there; two wordings of a meaning have one place."""
+    places = {}
+    for slot, (_, fillers) in grammar.SLOTS.items():
+        for number, wordings in enumerate(fillers):
+            for filler in wordings:
+                places[filler] = (slot, number)
+    return places
+
+
+PLACES = places_of_words()
+
+
+def meaning(sentence: str) -> set[Place]:
+    found = [filler for filler in PLACES if filler in sentence.lower()]
+    places = set()
+    for filler in found:
+        is_part_of_another = any(filler != other and filler in other for other in found)
+        if not is_part_of_another:
+            places.add(PLACES[filler])
+    return places
 
 
 def test_two_wordings_have_one_meaning_and_often_other_words() -> None:
     pairs = grammar.wordings(60, seed=3)
-    assert all(meaning(first) == meaning(second) for first, second in pairs)
-    assert sum(first != second for first, second in pairs) > 50
-    assert pairs == grammar.wordings(60, seed=3) != grammar.wordings(60, seed=4)
+    for first, second in pairs:
+        assert meaning(first) == meaning(second)
+    different = [pair for pair in pairs if pair[0] != pair[1]]
+    assert len(different) > 50
 
 
-def test_words_bags_and_synonyms() -> None:
-    words = word_views.vocabulary()
+def test_wordings_are_drawn_from_their_seed() -> None:
+    assert grammar.wordings(60, seed=3) == grammar.wordings(60, seed=3)
+    assert grammar.wordings(60, seed=3) != grammar.wordings(60, seed=4)
+
+
+def test_the_bag_of_a_sentence_has_one_at_its_words_however_often_they_occur() -> None:
+    vocabulary = word_views.vocabulary()
     (bag,) = word_views.bags(["The cook finds a cup by the sea."])
-    there = {word for word, share in zip(words, bag.tolist(), strict=True) if share}
-    assert there == {"the", "cook", "finds", "a", "cup", "by", "sea"}
-    assert set(bag.tolist()) == {0, 1}
-    assert ("cup", "mug") in word_views.synonyms()
-    assert not any("haste" in pair for pair in word_views.synonyms())
+    expected = torch.zeros(len(vocabulary))
+    for word in ("the", "cook", "finds", "a", "cup", "by", "sea"):
+        expected[vocabulary.index(word)] = 1
+    assert torch.equal(bag, expected)
 
 
-def test_another_wording_teaches_synonyms_and_words_left_out_do_not() -> None:
-    left_out, worded = (word_views.train(view, 9, steps=(0, 200)) for view in word_views.VIEWS)
-    assert left_out.similarity(0) == worded.similarity(0)
-    assert worded.similarity(200) > 90 > 75 > left_out.similarity(200)
-    assert worded.cosines(200)[0].mean() > 0.8 > 0.1 > left_out.cosines(200)[0].mean()
-    assert worded.cosines(200)[1].mean() < 0.1
+def test_synonyms_are_single_words() -> None:
+    synonyms = word_views.synonyms()
+    assert ("cup", "mug") in synonyms
+    words = [word for pair in synonyms for word in pair]
+    assert "haste" not in words  # of "slowly" and "without haste"
 
-    # the score and the cosines again, by loops
-    words, rows = word_views.vocabulary(), worded.vectors[200].double().tolist()
-    vector = dict(zip(words, rows, strict=True))
 
-    def cosine(a: list[float], b: list[float]) -> float:
-        return sum(x * y for x, y in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
+@pytest.fixture(scope="module")
+def left_out() -> word_views.Trained:
+    return word_views.train("words left out", 9, steps=(0, 200))
 
-    def embed(sentence: str) -> list[float]:
-        inside = [vector[word] for word in set(sentence.lower().rstrip(".").split())]
-        return [sum(column) for column in zip(*inside, strict=True)]
 
+@pytest.fixture(scope="module")
+def worded() -> word_views.Trained:
+    return word_views.train("another wording", 9, steps=(0, 200))
+
+
+def test_both_views_start_from_the_same_vectors(left_out, worded) -> None:
+    assert torch.equal(left_out.vectors[0], worded.vectors[0])
+
+
+def test_another_wording_teaches_similarity_and_words_left_out_teach_less(left_out, worded) -> None:
+    assert worded.similarity(200) > 90
+    assert left_out.similarity(200) < 75
+
+
+def test_another_wording_teaches_synonyms_and_words_left_out_do_not(left_out, worded) -> None:
+    synonyms, others = worded.cosines(200)
+    assert synonyms.mean() > 0.8
+    assert others.mean() < 0.1
+    synonyms, _ = left_out.cosines(200)
+    assert synonyms.mean() < 0.1
+
+
+Vector = list[float]
+
+
+def vectors_of(trained: word_views.Trained) -> dict[str, Vector]:
+    return dict(zip(word_views.vocabulary(), trained.vectors[200].double().tolist(), strict=True))
+
+
+def cosine(a: Vector, b: Vector) -> float:
+    product = sum(x * y for x, y in zip(a, b, strict=True))
+    return product / (math.hypot(*a) * math.hypot(*b))
+
+
+def embed(sentence: str, vectors: dict[str, Vector]) -> Vector:
+    """The sum of the vectors of its different words."""
+    total = [0.0] * 64
+    for word in set(sentence.lower().rstrip(".").split()):
+        total = [x + y for x, y in zip(total, vectors[word], strict=True)]
+    return total
+
+
+def test_similarity_is_the_rank_correlation_of_cosines_and_true_scores(worded) -> None:
+    vectors = vectors_of(worded)
     pairs = data.load("grammar_pairs").test
-    cosines = [cosine(embed(a), embed(b)) for a, b in zip(pairs.first, pairs.second, strict=True)]
-    assert worded.similarity(200) == pytest.approx(100 * spearmanr(cosines, pairs.scores).statistic, abs=0.01)
-    expected = [cosine(vector[a], vector[b]) for a, b in word_views.synonyms()]
-    assert worded.cosines(200)[0].tolist() == pytest.approx(expected, abs=1e-4)
-    shown = senses.words_alike(200, [left_out, worded]).data
-    assert [trace.name for trace in shown] == list(word_views.VIEWS)
-    assert list(shown[1].x) == pytest.approx(expected, abs=1e-4)
+    cosines = []
+    for first, second in zip(pairs.first, pairs.second, strict=True):
+        cosines.append(cosine(embed(first, vectors), embed(second, vectors)))
+    expected = 100 * spearmanr(cosines, pairs.scores).statistic
+    assert worded.similarity(200) == pytest.approx(expected, abs=0.01)
+
+
+def test_cosines_of_synonyms_are_what_loops_say_and_what_the_picture_shows(left_out, worded) -> None:
+    vectors = vectors_of(worded)
+    expected = [cosine(vectors[word], vectors[other]) for word, other in word_views.synonyms()]
+    synonyms, _ = worded.cosines(200)
+    assert synonyms.tolist() == pytest.approx(expected, abs=1e-4)
+    of_left_out, of_worded = senses.words_alike(200, [left_out, worded]).data
+    assert of_left_out.name == "words left out"
+    assert of_worded.name == "another wording"
+    assert list(of_worded.x) == pytest.approx(expected, abs=1e-4)
