@@ -53,9 +53,9 @@ def thumbnail(figure: go.Figure, title: str) -> str:
 
 def _can_be_drawn(trace: Any) -> bool:
     """Whether a trace of plotly is of a kind that is drawn here, and has points."""
-    is_known = trace.type in ("scatter", "bar", "heatmap")
-    has_points = trace.x is not None and len(trace.x) > 0
-    return is_known and has_points
+    if trace.type not in ("scatter", "bar", "heatmap"):
+        return False
+    return trace.x is not None and len(trace.x) > 0
 
 
 def _draw_heatmap(axes: Axes, trace: Any) -> None:
