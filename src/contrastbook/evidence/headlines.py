@@ -45,8 +45,10 @@ def line_of(headline: Headline, lines: pd.DataFrame) -> dict[str, Any] | None:
     The paper's own data come before data that stand in for them, a verdict before an open line, and then the profile
     whose settings were searched furthest, the last of :data:`contrastlab.tables.report.PROFILES`.
     """
-    asked = pd.Series({name: getattr(headline, name) for name in ("paper", "table", "method", "base")})
-    mine = lines[(lines[list(asked.index)] == asked).all(axis=1) & lines["gain"].notna()]
+    is_asked = lines["gain"].notna()
+    for name in ("paper", "table", "method", "base"):
+        is_asked &= lines[name] == getattr(headline, name)
+    mine = lines[is_asked]
     if mine.empty:
         return None
     ranked = mine.assign(
@@ -54,18 +56,21 @@ def line_of(headline: Headline, lines: pd.DataFrame) -> dict[str, Any] | None:
         undecided=mine["verdict"] == "open",
         rank=-mine["profile"].map(PROFILES.index),
     )
-    best = ranked.sort_values(["elsewhere", "undecided", "rank"], kind="stable").iloc[0]
+    in_order = ranked.sort_values(["elsewhere", "undecided", "rank"], kind="stable")
+    best = in_order.iloc[0]
     return {str(name): value for name, value in best[list(lines.columns)].items()}
 
 
 def _upper(words: str) -> str:
+    """Words with a capital at their beginning."""
     return words[:1].upper() + words[1:]
 
 
 def _size(line: Mapping[str, Any]) -> str:
     """The size of a difference whose interval leaves out 0, such as ``3.1 points (1.8 to 4.3)``."""
-    ends = sorted(abs(line[name]) for name in ("low", "high"))
-    return f"{abs(line['gain']):.1f} {line['unit']} ({ends[0]:.1f} to {ends[1]:.1f})"
+    size = abs(line["gain"])
+    least, most = sorted((abs(line["low"]), abs(line["high"])))
+    return f"{size:.1f} {line['unit']} ({least:.1f} to {most:.1f})"
 
 
 def _of_paper(line: Mapping[str, Any]) -> str:
@@ -97,7 +102,10 @@ def sentence(headline: Headline, line: Mapping[str, Any] | None) -> str:
 def _gain(line: Mapping[str, Any]) -> str:
     """A difference of either sign with its interval, such as ``−0.4 points (−1.7 to +0.9)``."""
     gain = f"{signed(line['gain'], 1, sign=True)} {line['unit']}"
-    ends = [signed(line[name], 1, sign=True) for name in ("low", "high") if pd.notna(line[name])]
+    ends: list[str] = []
+    for name in ("low", "high"):
+        if pd.notna(line[name]):
+            ends.append(signed(line[name], 1, sign=True))
     if not ends:
         return gain
     return f"{gain} ({' to '.join(ends)})"

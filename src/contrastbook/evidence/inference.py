@@ -67,6 +67,7 @@ class Difference:
 
 
 def _values(name: str, values: Sequence[float]) -> np.ndarray:
+    """The argument ``name`` as an array, refused unless it is a list of finite numbers."""
     array = np.asarray(values, dtype=float)
     if array.ndim != 1 or not len(array) or not np.isfinite(array).all():
         raise reject(name, list(values), "a list of at least one finite number")
@@ -104,9 +105,9 @@ def item_flip_sd(right: np.ndarray) -> float:
     if right.ndim != 2 or len(right) < 2 or not right.shape[1]:
         raise reject("right", tuple(right.shape), "booleans [R, N] of at least two seeds and one item")
     seeds, items = right.shape
-    share = np.asarray(right).sum(0) / seeds
-    flips = float((share * (1 - share)).mean()) * seeds / (seeds - 1)
-    return 100 * math.sqrt(flips / items)
+    share = np.asarray(right).sum(0) / seeds  # of the seeds that have an item right
+    variance = float((share * (1 - share)).mean()) * seeds / (seeds - 1)  # of an item, half of what d is
+    return 100 * math.sqrt(variance / items)
 
 
 _RULES = {count: np.polynomial.legendre.leggauss(count) for count in (16, 64)}
@@ -131,13 +132,21 @@ def crossing(level: float, looks: tuple[int, ...] = LOOKS) -> float:
     """
     edges = [_edge(level, seeds) for seeds in looks]
     survival: Survival = np.ones_like  # after the last look there is none
-    for k in reversed(range(len(looks) - 1)):
-        survival = _one_look_earlier(survival, looks[k], looks[k + 1], edges[k], edges[k + 1])
+    last = len(looks) - 1
+    for number in reversed(range(last)):
+        next_number = number + 1
+        survival = _one_look_earlier(
+            survival,
+            looks[number],
+            looks[next_number],
+            edges[number],
+            edges[next_number],
+        )
     nodes, weights = _RULES[64]
-    first = math.asin(edges[0])
-    angles = first * nodes
-    density = _cosines(angles, looks[0])
-    never = first * float((survival(np.sin(angles)) * density) @ weights)
+    widest_angle = math.asin(edges[0])
+    angles = widest_angle * nodes
+    integrand = survival(np.sin(angles)) * _cosines(angles, looks[0])
+    never = widest_angle * float(integrand @ weights)
     # what the integral leaves out is far below any level that matters
     return min(1.0, max(level, 1 - never))
 
@@ -162,10 +171,11 @@ def _one_look_earlier(survival: Survival, seeds: int, next_seeds: int, edge: flo
     mean = np.sqrt(n * (1 + x) / 2) * places[:, None]
     low, high = _angles_within(next_edge * math.sqrt(n + m), mean, scale)
     nodes, weights = _RULES[16]
-    angle = (low + high) / 2 + (high - low) / 2 * nodes
+    half_length = (high - low) / 2
+    angle = (low + high) / 2 + half_length * nodes
     next_cosine = (mean[..., None] + scale[:, None] * np.sin(angle)) / math.sqrt(n + m)
     integrand = survival(next_cosine) * _cosines(angle, m) * weights
-    over_angle = integrand.sum(2) * (high - low)[..., 0] / 2
+    over_angle = integrand.sum(2) * half_length[..., 0]
     over_both = over_angle @ mass / mass.sum()
     return interpolate.CubicSpline(places, over_both)
 
@@ -289,8 +299,8 @@ def verdict(at: Look, p: float, p_large: float, sign: float) -> tuple[Verdict, f
         agrees = at.difference.mean * sign > 0
         return ("same sign" if agrees else "opposite sign"), None
     if p_large <= LEVEL:
-        bound = max(abs(at.difference.low), abs(at.difference.high))
-        return ("not of the published size" if sign else "no difference, as claimed"), bound
+        farther_end = max(abs(at.difference.low), abs(at.difference.high))
+        return ("not of the published size" if sign else "no difference, as claimed"), farther_end
     if differs:
         return "difference where none is claimed", None
     return "open", None
@@ -315,19 +325,20 @@ def decide(claims: Sequence[tuple[Sequence[Look], float]]) -> list[Decision]:
     ended: dict[int, Decision] = {}
     for step in range(len(LOOKS)):
         now: list[Look] = []
-        for k, (looks, _) in enumerate(claims):
-            if k in ended:
-                now.append(ended[k].at)
+        for claim, (looks, _) in enumerate(claims):
+            if claim in ended:
+                now.append(ended[claim].at)
             else:
                 last = min(step, len(looks) - 1)
                 now.append(looks[last])
         decisions = _decide_now(now, signs)
-        for k, decision in enumerate(decisions):
-            if k not in ended and decision.verdict != "open":
-                ended[k] = decision
+        for claim, decision in enumerate(decisions):
+            if claim not in ended and decision.verdict != "open":
+                ended[claim] = decision
     final: list[Decision] = []
-    for k, decision in enumerate(decisions):
-        final.append(replace(ended.get(k, decision), p_holm=decision.p_holm))
+    for claim, decision in enumerate(decisions):
+        kept = ended.get(claim, decision)
+        final.append(replace(kept, p_holm=decision.p_holm))
     return final
 
 
@@ -336,9 +347,9 @@ def _decide_now(looks: Sequence[Look], signs: Sequence[float]) -> list[Decision]
     p = holm([at.p for at in looks])
     p_large = holm([at.p_large for at in looks])
     decisions: list[Decision] = []
-    for k, at in enumerate(looks):
-        words, bound = verdict(at, p[k], p_large[k], signs[k])
-        decisions.append(Decision(at, p[k], words, bound))
+    for claim, at in enumerate(looks):
+        words, bound = verdict(at, p[claim], p_large[claim], signs[claim])
+        decisions.append(Decision(at, p[claim], words, bound))
     return decisions
 
 
@@ -352,9 +363,11 @@ def correlation(x: Sequence[float], y: Sequence[float], draws: int = 2000) -> tu
     pairs = np.stack([_values("x", x), _values("y", y)], axis=1)
     if len(pairs) < 4:
         return (math.nan, math.nan, math.nan)
-    picks = pairs[np.random.default_rng(0).integers(len(pairs), size=(draws, len(pairs)))]
-    ranks = stats.rankdata(picks, axis=1)
+    generator = np.random.default_rng(0)
+    picks = generator.integers(len(pairs), size=(draws, len(pairs)))
+    ranks = stats.rankdata(pairs[picks], axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        each = [np.corrcoef(one.T)[0, 1] for one in ranks]
-    low, high = np.nanquantile(each, [0.025, 0.975])
-    return float(stats.spearmanr(pairs[:, 0], pairs[:, 1]).statistic), float(low), float(high)
+        correlations = [np.corrcoef(ranks_of_draw.T)[0, 1] for ranks_of_draw in ranks]
+    low, high = np.nanquantile(correlations, [0.025, 0.975])
+    measured = stats.spearmanr(pairs[:, 0], pairs[:, 1]).statistic
+    return float(measured), float(low), float(high)

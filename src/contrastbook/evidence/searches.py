@@ -96,6 +96,7 @@ def read(path: Path | str) -> Search:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Search]:
+    """A stored search as plain values, and as a model."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         stored = checksums.verified({**content})  # a list is a TypeError
@@ -206,7 +207,8 @@ def _section_of_training(search: Search, settings: dict[str, Any]) -> dict[str, 
 def sentence(path: Path | str) -> str:
     """How much a random search ran and what won, in words."""
     search = read(path)
-    minutes = math.fsum(run.train_cpu_s + run.probe_cpu_s for run in search.runs) / 60
+    seconds = math.fsum(run.train_cpu_s + run.probe_cpu_s for run in search.runs)
+    minutes = seconds / 60
     cost = f"{len(search.runs)} runs, {minutes:.0f} core-minutes"
     if search.by_row:
         return f"{cost}; each row has its own winner."
@@ -216,6 +218,7 @@ def sentence(path: Path | str) -> str:
 
 
 def _winner_in_words(path: Path | str, *, printed: bool) -> str:
+    """The trial that won, such as ``trial 7``; see :func:`winner`."""
     try:
         trial, _ = winner(path, printed=printed)
     except ArgumentError:

@@ -27,23 +27,29 @@ def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
     outputs: list[tuple[str, nn.Module, torch.Size]] = []
 
     def watch(row: str, layer: nn.Module) -> None:
-        layer.register_forward_hook(lambda layer, inputs, output: outputs.append((row, layer, output.shape)))
+        """Note what the layer gives, in the order in which layers are called."""
+
+        def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            outputs.append((row, layer, output.shape))
+
+        layer.register_forward_hook(note)
 
     for name, child in _children(network):
-        inner = [each for each in child.modules() if isinstance(each, _LAYERS)]
-        for k, each in enumerate(inner):
-            row = name
-            if k:  # behind a convolution of that name its pooling
-                row = name.replace("conv", "pool")
-            watch(row, each)
+        inner_layers = [layer for layer in child.modules() if isinstance(layer, _LAYERS)]
+        for number, inner_layer in enumerate(inner_layers):
+            is_behind_another = number > 0
+            row = name.replace("conv", "pool") if is_behind_another else name
+            watch(row, inner_layer)
     with torch.no_grad():
         network.eval()(x)
     side = x.shape[-1]
-    sizes = {}
+    sizes: dict[str, list[float]] = {}
     for name, layer, shape in outputs:
         window = _window(layer, side)
-        side = shape[2] if len(shape) == 4 else 1
-        sizes[name] = [float(value) for value in (side, shape[1], *window)]
+        is_map = len(shape) == 4
+        side = shape[2] if is_map else 1
+        channels = shape[1]
+        sizes[name] = [float(value) for value in (side, channels, *window)]
     return pd.DataFrame.from_dict(sizes, orient="index", columns=list(COLUMNS))
 
 
@@ -58,7 +64,7 @@ def _window(layer: nn.Module, side: int) -> tuple[Any, ...]:
     """Kernel, stride and padding; a linear map reads all of a map with sides of ``side``."""
     if isinstance(layer, nn.Linear):
         return side, 1, 0
-    values = []
+    values: list[Any] = []
     for name in ("kernel_size", "stride", "padding"):
         value = getattr(layer, name, None)
         if isinstance(value, tuple):
@@ -69,12 +75,14 @@ def _window(layer: nn.Module, side: int) -> tuple[Any, ...]:
 
 def beside_published(paper: str, table: int | str, layers: pd.DataFrame) -> pd.DataFrame:
     """The printed rows and those of :func:`rows`, ``printed`` and ``code`` under each column, a dash where none is."""
-    printed = papers.published(paper, table).pivot_table(index="row", columns="column", values="value", sort=False)
-    both = {}
+    published = papers.published(paper, table)
+    printed = published.pivot_table(index="row", columns="column", values="value", sort=False)
+    both: dict[tuple[str, str], pd.Series[float]] = {}
     for column in COLUMNS:
         if column in printed:
             both[column, "printed"] = printed[column]
             both[column, "code"] = layers[column]
     every_row = list(dict.fromkeys((*printed.index, *layers.index)))
     frame = pd.DataFrame(both).reindex(every_row)
-    return frame.astype("Int64").astype(object).where(frame.notna(), "–")
+    whole_numbers = frame.astype("Int64").astype(object)
+    return whole_numbers.where(frame.notna(), "–")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
@@ -22,11 +22,34 @@ from contrastbook.theory import gaussians
 from contrastlab.information.toys import Handedness, shifted
 from contrastlab.support.errors import unknown
 
-EXACT = {
-    "best critic": (lambda p: gaussians.largest(p).value, "positive", "-"),
-    "best scale a·f*": (lambda p: gaussians.population(p).best, "truth", "--"),
-    "at f*": (lambda p: gaussians.population(p).value, "negative", "-."),
-    "InfoNCE of the best critic": (lambda p: gaussians.largest(p).infonce, "positive", "-"),
+_Curve = Callable[[float], float]
+
+
+def _best_critic(percent: float) -> float:
+    """Nats of the best critic."""
+    return gaussians.largest(percent).value
+
+
+def _best_scale(percent: float) -> float:
+    """Nats of the optimal critic at its best scale."""
+    return gaussians.population(percent).best
+
+
+def _optimal_critic(percent: float) -> float:
+    """Nats of the optimal critic."""
+    return gaussians.population(percent).value
+
+
+def _info_nce_of_best_critic(percent: float) -> float:
+    """Nats of InfoNCE at the best critic."""
+    return gaussians.largest(percent).infonce
+
+
+EXACT: Mapping[str, tuple[_Curve, str, str]] = {
+    "best critic": (_best_critic, "positive", "-"),
+    "best scale a·f*": (_best_scale, "truth", "--"),
+    "at f*": (_optimal_critic, "negative", "-."),
+    "InfoNCE of the best critic": (_info_nce_of_best_critic, "positive", "-"),
     "r log(p/r), X and Y independent": (gaussians.independent_value, "query", "--"),
 }
 """Exact curves of :func:`by_percent`: function of the percentage, colour, line style."""
@@ -54,12 +77,13 @@ def by_percent(
     for number, (label, (study, column)) in enumerate(marks.items()):
         shift = 0.15 * (number - (len(marks) - 1) / 2)  # the markers of several readings stand side by side
         rows = pd.DataFrame(study.rows).astype({column: float})
-        below = rows[column] < _SCALES[scale][0]
-        if below.any():
-            label += f" ({below.sum()} below the axis)"
+        lowest, _ = _SCALES[scale]
+        is_below = rows[column] < lowest
+        if is_below.any():
+            label += f" ({is_below.sum()} below the axis)"
         axes.plot(
             _place_of_percent(rows["percent"]) + shift,
-            rows[column].mask(below),
+            rows[column].mask(is_below),
             MARKERS[number],
             color=CYCLE[number],
             ms=6,
@@ -71,7 +95,8 @@ def by_percent(
     axes.axhline(gaussians.information(), color="0.35", lw=1.2, ls=":", label="true mutual information")
     axes.axhline(0, color="0.8", lw=0.8, zorder=0)
     _set_scale(axes, scale)
-    axes.set_xticks(range(len(gaussians.PERCENTS)), [f"{p:.0f}" for p in gaussians.PERCENTS])
+    names = [f"{percent:.0f}" for percent in gaussians.PERCENTS]
+    axes.set_xticks(range(len(names)), names)
     axes.set(
         xlim=(-0.4, 6.4),
         ylim=_SCALES[scale],
@@ -92,9 +117,10 @@ def _place_of_percent(percent: Any) -> Any:
 def _draw_exact(axes: Axes, name: str) -> None:
     """A curve of :data:`EXACT`."""
     function, colour, style = EXACT[name]
-    percents = gaussians.PERCENTS
-    places = np.linspace(0, len(percents) - 1, 61)
-    values = [function(float(p)) for p in np.interp(places, np.arange(len(percents)), percents)]
+    places_of_rows = np.arange(len(gaussians.PERCENTS))
+    places = np.linspace(0, len(gaussians.PERCENTS) - 1, 61)
+    percents = np.interp(places, places_of_rows, gaussians.PERCENTS)
+    values = [function(float(percent)) for percent in percents]
     axes.plot(places, values, style, color=COLOURS[colour], lw=2, label=f"exact, {name}")
 
 
@@ -139,11 +165,13 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
     etas: set[float] = set()
     for profile, studies in curves.items():
         for study in studies:
-            by_reading.setdefault(str(study.rows[0]["reading"]), {})[profile] = study
+            reading = str(study.rows[0]["reading"])
+            by_reading.setdefault(reading, {})[profile] = study
             etas |= set(vince_figure6.frame(study)["eta"])
     ordered_etas = sorted(etas)
     profiles = list(curves)
-    lines = math.ceil(len(by_reading) / 3)
+    count = len(by_reading)
+    lines = math.ceil(count / 3)
     figure, panels = subplots(lines, 3, (10.5, 2.9 * lines), sharex=True, sharey=True, squeeze=False)
     for panel, (reading, of_profiles) in zip(panels.flat, by_reading.items(), strict=False):
         for number, profile in enumerate(profiles):
@@ -152,9 +180,10 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
         if profiles[-1] in of_profiles:
             _draw_levels(panel, of_profiles[profiles[-1]])
         _dress_accuracies(panel, reading, ordered_etas)
-    for blank in panels.flat[len(by_reading) :]:
+    for blank in panels.flat[count:]:
         blank.set_axis_off()
-    for lowest in panels.flat[max(len(by_reading) - 3, 0) : len(by_reading)]:  # nothing stands below it
+    first_lowest = max(count - 3, 0)
+    for lowest in panels.flat[first_lowest:count]:  # nothing stands below it
         lowest.xaxis.set_tick_params(labelbottom=True)
         lowest.set_xlabel("η, width of the noise")
     _share_legend(figure, panels.flat)
@@ -165,7 +194,8 @@ def _dress_accuracies(panel: Axes, reading: str, etas: Sequence[float]) -> None:
     """Title and axes of a panel of :func:`by_noise`, and the place of the published peak."""
     peak = etas.index(0.4)
     panel.axvspan(peak - 0.3, peak + 0.3, color="0.9", zorder=0, label="published peak")
-    panel.set_title(reading.replace(", plane", ",\nplane").replace(", sphere", ",\nsphere"), fontsize=9)
+    in_two_lines = reading.replace(", plane", ",\nplane").replace(", sphere", ",\nsphere")
+    panel.set_title(in_two_lines, fontsize=9)
     panel.set(ylim=(35, 100), ylabel="accuracy [%]")
     panel.label_outer()
     _name_etas(panel, etas)
@@ -187,7 +217,8 @@ def _draw_levels(panel: Axes, study: Study) -> None:
     """The accuracies of the raw points and of an untrained encoder."""
     rows = pd.DataFrame(study.rows)
     for encoder, dash in (("raw", "-."), ("untrained", ":")):
-        level = rows.loc[rows["encoder"] == encoder, "accuracy"].astype(float).mean()
+        of_encoder = rows.loc[rows["encoder"] == encoder, "accuracy"]
+        level = of_encoder.astype(float).mean()
         panel.axhline(level, color="0.3", ls=dash, lw=1.2, label=encoder)
 
 
@@ -195,19 +226,24 @@ def _share_legend(figure: Figure, panels: Iterable[Axes]) -> None:
     """One legend for all panels above them, each label once."""
     handles: dict[str, Any] = {}
     for panel in panels:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+        handles_of_panel, labels = panel.get_legend_handles_labels()
+        for handle, label in zip(handles_of_panel, labels, strict=True):
             handles[label] = handle
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles))
 
 
 def bounds_by_noise(curves: Sequence[Study], negatives: int) -> Figure:
     """The bound ``log K − loss`` of each reading against the noise of its views, mean over seeds, and its ceiling."""
-    etas = sorted({eta for study in curves for eta in vince_figure6.frame(study)["eta"]})
+    all_etas: set[float] = set()
+    for study in curves:
+        all_etas |= set(vince_figure6.frame(study)["eta"])
+    etas = sorted(all_etas)
     figure, panel = subplots(size=(8, 3.8))
     for number, study in enumerate(curves):
         name = str(study.rows[0]["reading"])
         trained = vince_figure6.frame(study)
-        mean = trained["mi_bound"].groupby(trained["eta"].map(etas.index)).mean()
+        place = trained["eta"].map(etas.index)
+        mean = trained["mi_bound"].groupby(place).mean()
         colour = plt.get_cmap("viridis")(number / len(curves))
         dash = "--" if "sphere" in name else "-"
         panel.plot(mean.index, mean, MARKERS[number % len(MARKERS)], color=colour, ls=dash, label=name)
@@ -219,7 +255,9 @@ def bounds_by_noise(curves: Sequence[Study], negatives: int) -> Figure:
 
 
 def _two_spirals(panel: Axes, points: np.ndarray, labels: np.ndarray) -> None:
-    for label, colour, marker in ((0, "truth", "o"), (1, "negative", "^")):
+    """Points ``[N, 2]`` of two spirals, told apart by colour and marker; ``labels``: 0 or 1, ``[N]``."""
+    looks = ((0, "truth", "o"), (1, "negative", "^"))
+    for label, colour, marker in looks:
         x, y = points[labels == label].T
         panel.plot(x, y, marker, color=COLOURS[colour], ms=4, mec="none", label=f"spiral {label + 1}")
 
@@ -267,13 +305,15 @@ def _draw_probe(panel: Axes, points: NDArray[Any], labels: NDArray[Any]) -> floa
     """The line by which logistic regression tells two classes of points apart, and its accuracy in percent."""
     window = {"xlim": panel.get_xlim(), "ylim": panel.get_ylim()}
     scale = points.std(0).max() or 1.0
-    probe = LogisticRegression(C=1e4).fit(points / scale, labels)
+    scaled = points / scale
+    probe = LogisticRegression(C=1e4).fit(scaled, labels)
     first, second = probe.coef_[0] / scale
     offset = probe.intercept_[0]
-    if abs(second) > 1e-9:
-        panel.axline((0, -offset / second), slope=-first / second, color=COLOURS["query"], ls="--", lw=1.2)
+    if abs(second) > 1e-9:  # else the line is upright
+        start = (0, -offset / second)
+        panel.axline(start, slope=-first / second, color=COLOURS["query"], ls="--", lw=1.2)
     panel.set(**window)
-    return float(100 * probe.score(points / scale, labels))
+    return float(100 * probe.score(scaled, labels))
 
 
 def by_distance(curves: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
@@ -282,15 +322,22 @@ def by_distance(curves: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     ``curves``: title to label to :func:`contrastbook.studies.fmicl_figure1.averages`; bars are half of the pairs.
     """
     figure, panels = subplots(1, len(curves), (3.9 * len(curves), 3.8), squeeze=False)
-    for panel, (title, each) in zip(panels[0], curves.items(), strict=True):
-        for number, (label, means) in enumerate(each.items()):
-            slope, offset, r2 = fmicl_figure1.straight(means)
-            colour = COLOURS[("truth", "negative")[number]]
-            ends = means["distance"].iloc[[0, -1]]
-            panel.vlines(means["distance"], means["low"], means["high"], color=colour, lw=0.8)
-            panel.plot(means["distance"], means["log p"], ("o", "s")[number], color=colour, ms=5)
-            panel.plot(ends, offset + slope * ends, color=colour, lw=1.5, label=f"{label}: R² {r2:.3f}")
+    looks = (("truth", "o"), ("negative", "s"))
+    for panel, (title, means_by_label) in zip(panels[0], curves.items(), strict=True):
+        for number, (label, means) in enumerate(means_by_label.items()):
+            colour, marker = looks[number]
+            _draw_averages(panel, label, means, COLOURS[colour], marker)
         panel.set(title=title, xlabel="squared distance ‖x − y‖²")
         panel.legend(loc="lower left", fontsize=9)
     panels[0, 0].set_ylabel("log p (nats)")
     return figure
+
+
+def _draw_averages(panel: Axes, label: str, means: pd.DataFrame, colour: str, marker: str) -> None:
+    """Averages of log p with their quartiles, and the line through them."""
+    slope, offset, r2 = fmicl_figure1.straight(means)
+    distance = means["distance"]
+    ends = distance.iloc[[0, -1]]
+    panel.vlines(distance, means["low"], means["high"], color=colour, lw=0.8)
+    panel.plot(distance, means["log p"], marker, color=colour, ms=5)
+    panel.plot(ends, offset + slope * ends, color=colour, lw=1.5, label=f"{label}: R² {r2:.3f}")

@@ -37,18 +37,33 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F
 GREY = "0.5"  # of titles: figures of pictures are transparent, and the page may be light or dark
 
 
-def _classes(values: Tensor, count: int) -> NDArray[Any]:
-    colours = ListedColormap(["white", *(PALETTE[k % len(PALETTE)] for k in range(count))])
-    painted: NDArray[Any] = colours((values.numpy() + 1).clip(0, count))[..., :3]
-    return painted
+_OF_CHANNEL = {"L": "rgb", "ab": "rgb", "depth": "depth", "normal": "normal", "label": "label"}
+"""The part of a packed scene that each of its views is read from."""
+
+
+def _class_colours(classes: Tensor, count: int) -> NDArray[Any]:
+    """The classes of pixels ``[H, W]``, from 0 to ``count`` − 1 and −1 for void, as colours ``[H, W, 3]`` in [0, 1]."""
+    palette = ["white"]
+    for number in range(count):
+        palette.append(PALETTE[number % len(PALETTE)])
+    places_in_palette = (classes.numpy() + 1).clip(0, count)
+    colours = ListedColormap(palette)
+    painted: NDArray[Any] = colours(places_in_palette)
+    return painted[..., :3]
+
+
+def _as_colours(pixels: Tensor) -> NDArray[Any]:
+    """Pixels ``[3, H, W]`` as ``[H, W, 3]``."""
+    return pixels.movedim(0, 2).numpy()
 
 
 def _panels(rows: Sequence[Sequence[Any]], titles: Sequence[str], alt: str) -> Figure:
+    """Rows of pictures of one size, with a title above each column; ``alt``: the figure in words."""
     height, width = rows[0][0].shape[:2]
     size = (2.1 * len(titles), 2.1 * len(rows) * height / width + 0.4)
     figure, axes = subplots(len(rows), len(titles), size, squeeze=False, facecolor="none")
-    for line, panels in zip(axes, rows, strict=True):
-        for axis, picture in zip(line, panels, strict=True):
+    for line, pictures in zip(axes, rows, strict=True):
+        for axis, picture in zip(line, pictures, strict=True):
             axis.imshow(picture, interpolation="nearest")
             axis.axis("off")
     for axis, title in zip(axes[0], titles, strict=True):
@@ -64,33 +79,41 @@ def channels(scenes: Tensor, classes: Sequence[str]) -> Figure:
     are red, green and blue. ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1].
     """
     packed = slices(scenes.shape[1])
-    names = []
-    for name, source in {"L": "rgb", "ab": "rgb", "depth": "depth", "normal": "normal", "label": "label"}.items():
-        if source in packed:
+    names: list[str] = []
+    for name, part in _OF_CHANNEL.items():
+        if part in packed:
             names.append(name)
-    rows = []
+    rows: list[list[NDArray[Any]]] = []
     for scene in scenes:
-        picture = scene[:3].movedim(0, 2).numpy()
-        rows.append([picture, *(_channel(scene, name, len(classes)) for name in names)])
-    titles = ["picture", *({"label": "labels"}.get(name, name) for name in names)]
+        row = [_as_colours(scene[:3])]
+        for name in names:
+            row.append(_channel(scene, name, len(classes)))
+        rows.append(row)
+    titles = ["picture"]
+    for name in names:
+        titles.append("labels" if name == "label" else name)
     return _panels(rows, titles, f"{len(scenes)} scenes, a row each, as {', '.join(titles)}")
 
 
 def _channel(scene: Tensor, name: str, classes: int) -> NDArray[Any]:
     """A view of a packed scene ``[C, H, W]`` as colours ``[H, W, 3]`` in [0, 1]."""
     if name == "label":
-        return _classes(labels(scene[None])[0], classes)
-    view = Channels((name,)).read(scene[None])[0][0]
+        return _class_colours(labels(scene[None])[0], classes)
+    (views,) = Channels((name,)).read(scene[None])
+    view = views[0]  # in [-1, 1]
     colours: NDArray[Any]
     if name == "ab":
         a, b = view.numpy()  # green to red, blue to yellow
-        colours = (0.5 + np.stack([a + b / 2, b / 2 - a, -b], 2)).clip(0, 1)
-    elif name == "normal":
-        colours = (1 + view.movedim(0, 2).numpy()) / 2
-    else:
-        ramp = "gray" if name == "L" else "viridis"
-        colours = plt.get_cmap(ramp)((view[0].numpy() + 1) / 2)[..., :3]
-    return colours
+        around_grey = np.stack([a + b / 2, b / 2 - a, -b], 2)
+        colours = (0.5 + around_grey).clip(0, 1)
+        return colours
+    if name == "normal":
+        colours = (1 + _as_colours(view)) / 2
+        return colours
+    ramp = plt.get_cmap("gray" if name == "L" else "viridis")
+    brightness = (view[0].numpy() + 1) / 2
+    colours = ramp(brightness)
+    return colours[..., :3]
 
 
 def segmentations(scenes: Tensor, predicted: Mapping[str, Tensor], classes: Sequence[str]) -> Figure:
@@ -99,14 +122,18 @@ def segmentations(scenes: Tensor, predicted: Mapping[str, Tensor], classes: Sequ
     ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1]. ``predicted``: name of a segmenter to classes ``[B, H, W]``.
     """
     truth = labels(scenes)
-    rows = []
-    for k, scene in enumerate(scenes):
-        maps = [_classes(of_pixels[k], len(classes)) for of_pixels in (*predicted.values(), truth)]
-        rows.append([scene[:3].movedim(0, 2).numpy(), *maps])
-    sentences = []
-    for name, of_pixels in predicted.items():
-        is_right = (of_pixels == truth)[truth >= 0]
-        sentences.append(f"{name} is right in {100 * float(is_right.double().mean()):.0f} % of these pixels")
+    rows: list[list[NDArray[Any]]] = []
+    for number, scene in enumerate(scenes):
+        row = [_as_colours(scene[:3])]
+        for classes_of_pixels in (*predicted.values(), truth):
+            row.append(_class_colours(classes_of_pixels[number], len(classes)))
+        rows.append(row)
+    is_known = truth >= 0
+    sentences: list[str] = []
+    for name, classes_of_pixels in predicted.items():
+        is_right = (classes_of_pixels == truth)[is_known]
+        percent = 100 * float(is_right.double().mean())
+        sentences.append(f"{name} is right in {percent:.0f} % of these pixels")
     alt = f"{len(scenes)} scenes with their classes: {'; '.join(sentences)}"
     return _panels(rows, ["picture", *predicted, "labels"], alt)
 
@@ -122,7 +149,8 @@ def flow_colours(flow: Tensor, full: float) -> NDArray[np.float64]:
     x, y = flow.double().numpy()
     hue = (np.arctan2(y, x) / (2 * math.pi)) % 1
     saturation = np.clip(np.hypot(x, y) / full, 0, 1)
-    colours: NDArray[np.float64] = hsv_to_rgb(np.stack([hue, saturation, np.ones_like(hue)], -1))
+    value = np.ones_like(hue)
+    colours: NDArray[np.float64] = hsv_to_rgb(np.stack([hue, saturation, value], -1))
     return colours
 
 
@@ -132,13 +160,16 @@ def strip(frames: Tensor, flows: Mapping[str, Tensor], times: Sequence[int], *, 
     ``frames``: uint8 ``[T, 3, H, W]``. ``flows``: heading to ``[T′, 2, H, W]``, in pixels a frame, with T′ above every
     time.
     """
-    longest = max(float(flow[list(times)].norm(dim=1).max()) for flow in flows.values())
+    lengths = [flow[list(times)].norm(dim=1) for flow in flows.values()]
+    longest = max(float(length.max()) for length in lengths)
     full = max(1e-6, longest)
     size = (1.1 * (len(times) + 1), 1.2 * (len(flows) + 1) + 0.4)
     figure, panels = subplots(len(flows) + 1, len(times) + 1, size, squeeze=False, facecolor="none")
-    _draw_strip(panels[0], "frame", [frames[t].permute(1, 2, 0).numpy() for t in times])
+    pictures = [_as_colours(frames[t]) for t in times]
+    _draw_strip(panels[0], "frame", pictures)
     for line, (name, flow) in zip(panels[1:], flows.items(), strict=True):
-        _draw_strip(line, name, [flow_colours(flow[t], full) for t in times])
+        pictures_of_flow = [flow_colours(flow[t], full) for t in times]
+        _draw_strip(line, name, pictures_of_flow)
     for panel, t in zip(panels[0], times, strict=False):
         panel.set_title(f"t = {t}", fontsize=8, color=GREY)
     key = panels[-1, -1]
@@ -167,17 +198,34 @@ def _disc_of_directions(full: float) -> NDArray[np.float64]:
     return disc
 
 
+Outline = tuple[list[float], list[float]]
+"""x and y of a line in pixels, with NaN where it has a gap."""
+
+
 def objects(
-    study: Study, test: AnnotatedImages, *, threshold: float = 0.5, labels: Mapping[str, str] = {}, pictures: int = 2
+    study: Study,
+    test: AnnotatedImages,
+    *,
+    threshold: float = 0.5,
+    labels: Mapping[str, str] = {},
+    pictures: int = 2,
 ) -> go.Figure:
     """Detections above a score beside the truth, as outlines over pictures that do not depend on the threshold.
 
-    ``study``: of :func:`contrastbook.studies.found_objects.study`. ``labels``: method to the words above its column.
+    Args:
+        study: of :func:`contrastbook.studies.found_objects.study`.
+        test: the pictures that were searched, with the true objects.
+        threshold: the lowest score that is shown, from 0 to 1.
+        labels: method to the words above its column.
+        pictures: how many are shown, a row each.
     """
     check_range("threshold", threshold, 0, 1)
     check_integer("pictures", pictures, 1)
     methods = [str(row) for row in study.config["rows"]]  # one that found nothing has a column, too
-    titles = ["truth", *(escape.html(labels.get(method, method)) for method in methods)]
+    titles = ["truth"]
+    for method in methods:
+        title = labels.get(method, method)
+        titles.append(escape.html(title))
     figure = make_subplots(pictures, len(titles), column_titles=titles, horizontal_spacing=0.01, vertical_spacing=0.02)
     for picture in range(pictures):
         pixels, outlines = detections(study, test, picture, threshold)
@@ -193,17 +241,15 @@ def objects(
     )
 
 
-def _add_row(
-    figure: go.Figure, row: int, pixels: NDArray[np.uint8], outlines: Sequence[tuple[list[float], list[float]]]
-) -> None:
+def _add_row(figure: go.Figure, row: int, pixels: NDArray[np.uint8], outlines: Sequence[Outline]) -> None:
     """A picture once for each set of outlines, which are drawn over it; the first set is the truth."""
     height, width = pixels.shape[:2]
-    below = {"source": _as_address(pixels), "x": -0.5, "y": -0.5, "sizex": width, "sizey": height, "layer": "below"}
+    picture = {"source": _as_address(pixels), "x": -0.5, "y": -0.5, "sizex": width, "sizey": height, "layer": "below"}
     for column, (x, y) in enumerate(outlines, 1):
         colour = COLOURS["truth"] if column == 1 else COLOURS["other"]
         place = {"row": row, "col": column}
         figure.add_scatter(x=x, y=y, mode="lines", line={"color": colour}, hoverinfo="skip", **place)
-        figure.add_layout_image(below, **place)
+        figure.add_layout_image(picture, **place)
         # a box may lie beyond the picture; the columns stay of one size
         figure.update_xaxes(range=[-0.5, width - 0.5], **place)
         figure.update_yaxes(range=[height - 0.5, -0.5], scaleanchor=figure.data[-1].xaxis, **place)
@@ -213,25 +259,38 @@ def _as_address(pixels: NDArray[np.uint8]) -> str:
     """A picture ``[H, W, 3]`` as a ``data:`` address."""
     buffer = BytesIO()
     Image.fromarray(pixels).save(buffer, "jpeg", quality=85)
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    letters = base64.b64encode(buffer.getvalue()).decode()
+    return f"data:image/jpeg;base64,{letters}"
 
 
 def detections(
-    study: Study, test: AnnotatedImages, picture: int, threshold: float
-) -> tuple[NDArray[np.uint8], dict[str, tuple[list[float], list[float]]]]:
-    """A test picture ``[H, W, 3]``, and the outlines of ``truth`` and of what each method finds with that score."""
-    pixels = test[picture].permute(1, 2, 0).numpy()
+    study: Study,
+    test: AnnotatedImages,
+    picture: int,
+    threshold: float,
+) -> tuple[NDArray[np.uint8], dict[str, Outline]]:
+    """A test picture ``[H, W, 3]``, and the outlines of ``truth`` and of what each method finds.
+
+    Found objects of a score below the threshold are left out.
+    """
+    pixels = _as_colours(test[picture])
     height, width = pixels.shape[:2]
-    annotations: dict[str, list[Any]] = {"truth": list(test.annotations.of_image[test.ids[picture]])}
+    image_id = test.ids[picture]
+    annotations: dict[str, list[Any]] = {"truth": list(test.annotations.of_image[image_id])}
     for method in study.config["rows"]:
         annotations[method] = []
     for row in study.rows:
-        if row["picture"] == picture and float(row["score"] or 0) >= threshold:
-            annotations[str(row["method"])].append(json.loads(str(row["found"])))
-    return pixels, {name: _outlines(each, height, width) for name, each in annotations.items()}
+        score = float(row["score"] or 0)
+        if row["picture"] == picture and score >= threshold:
+            found = json.loads(str(row["found"]))
+            annotations[str(row["method"])].append(found)
+    outlines: dict[str, Outline] = {}
+    for name, objects_of_name in annotations.items():
+        outlines[name] = _outlines(objects_of_name, height, width)
+    return pixels, outlines
 
 
-def _outlines(annotations: Sequence[Mapping[str, Any]], height: int, width: int) -> tuple[list[float], list[float]]:
+def _outlines(annotations: Sequence[Mapping[str, Any]], height: int, width: int) -> Outline:
     """The edges of masks, and boxes where there is no mask, as one line with gaps: x and y, NaN after each piece."""
     x: list[float] = []
     y: list[float] = []
@@ -246,8 +305,9 @@ def _outlines(annotations: Sequence[Mapping[str, Any]], height: int, width: int)
 def _pieces(annotation: Mapping[str, Any], height: int, width: int) -> list[NDArray[Any]]:
     """The outlines of one object ``[corners, 2]`` each: of its mask, or of its box."""
     if "segmentation" in annotation:
-        mask = np.pad(draw(annotation["segmentation"], height, width).numpy(), 1)  # an outline goes round the border
-        lines: Any = contour_generator(z=mask).lines(0.5)
+        mask = draw(annotation["segmentation"], height, width).numpy()
+        padded = np.pad(mask, 1)  # so that an outline goes round the border, too
+        lines: Any = contour_generator(z=padded).lines(0.5)
         return [line - 1 for line in lines]
     left, top, wide, high = annotation["bbox"]
     corners = np.array([(0, 0), (wide, 0), (wide, high), (0, high), (0, 0)])

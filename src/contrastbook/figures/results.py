@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -40,17 +41,19 @@ def forest(lines: pd.DataFrame) -> Figure:
     for y, line in enumerate(shown):
         _draw_claim(axes, y, line)
         _number_beyond(axes, y, line, edge)
-    left, right = axes.get_xlim()
-    axes.set_xlim(max(-edge, min(edge, left)), max(-edge, min(edge, right)))
+    left, right = np.clip(axes.get_xlim(), -edge, edge).tolist()
+    axes.set_xlim(left, right)
     axes.axvline(0, color="0.4", ls="--", lw=1, zorder=1)
     axes.set_yticks(range(len(shown)), [_tick(line) for line in shown], fontsize="small")
     axes.set_ylim(count - 0.5, -0.5)
-    units = sorted({line["unit"] for line in shown})
-    dress(axes, f"difference ({', '.join(units) or 'nothing has been run'})", "")
+    units = ", ".join(sorted({line["unit"] for line in shown}))
+    dress(axes, f"difference ({units or 'nothing has been run'})", "")
     figure.suptitle(_KEY, x=0.01, ha="left", fontsize="small")
     axes.grid(axis="x", color="0.9")
     axes.tick_params(axis="y", length=0)
-    counts = [f"{verdict}: {lines_of_it}" for verdict, lines_of_it in lines["verdict"].value_counts().items()]
+    counts: list[str] = []
+    for verdict, count_of_verdict in lines["verdict"].value_counts().items():
+        counts.append(f"{verdict}: {count_of_verdict}")
     figure.set_label(f"Forest plot of measured beside published differences. Verdicts: {'; '.join(counts)}.")
     return figure
 
@@ -66,16 +69,24 @@ def _by_seed(line: Line) -> list[float]:
 
 def _drawn_values(line: Line) -> list[float]:
     """All that is drawn of a line."""
-    others = [line[name] for name in ("gain", "low", "high", "published")]
-    return _by_seed(line) + [value for value in others if words.is_number(value)]
+    values = _by_seed(line)
+    for name in ("gain", "low", "high", "published"):
+        if words.is_number(line[name]):
+            values.append(line[name])
+    return values
 
 
 def _edge(lines: Sequence[Line]) -> float:
     """How far the axis may reach: twice what holds nine tenths of the lines."""
     if not lines:
         return 1.0
-    farthest = sorted(max(abs(value) for value in _drawn_values(line)) for line in lines)
-    return 2 * farthest[int(0.9 * (len(farthest) - 1))]
+    farthest: list[float] = []
+    for line in lines:
+        sizes = [abs(value) for value in _drawn_values(line)]
+        farthest.append(max(sizes))
+    farthest.sort()
+    nine_tenths = int(0.9 * (len(farthest) - 1))
+    return 2 * farthest[nine_tenths]
 
 
 def _draw_claim(axes: Axes, y: int, line: Line) -> None:
@@ -83,8 +94,8 @@ def _draw_claim(axes: Axes, y: int, line: Line) -> None:
     seeds = _by_seed(line)
     axes.plot(seeds, [y] * len(seeds), "|", color="0.3", markersize=9, zorder=2.5)
     axes.plot([line["low"], line["high"]], [y, y], color=BLUE, linewidth=2, zorder=2)
-    filled = "none" if line["verdict"] == "open" else "full"
-    axes.plot(line["gain"], y, "o", color=BLUE, fillstyle=filled, markersize=7, zorder=3)
+    fill = "none" if line["verdict"] == "open" else "full"
+    axes.plot(line["gain"], y, "o", color=BLUE, fillstyle=fill, markersize=7, zorder=3)
     place = line["published"]
     marker = "D"
     if not words.is_number(place):
@@ -99,7 +110,8 @@ def _number_beyond(axes: Axes, y: int, line: Line, edge: float) -> None:
     for value in (min(values), max(values)):
         if abs(value) > edge:
             side = "left" if value < 0 else "right"
-            axes.annotate(f"{value:+.0f}", (math.copysign(edge, value), y), ha=side)
+            end_of_axis = math.copysign(edge, value)
+            axes.annotate(f"{value:+.0f}", (end_of_axis, y), ha=side)
 
 
 def _tick(line: Line) -> str:
@@ -123,9 +135,11 @@ def learning_curves(plan: TablePlan, lines: pd.DataFrame) -> Figure | None:
     for axes, (pair, measure) in zip(panels, measures.items(), strict=True):
         title = curves.MEASURES[measure]
         of_measure = lines[lines["measure"] == measure]
-        for method, (style, colour) in zip(pair, (("-", BLUE), ("--", ORANGE)), strict=True):
+        looks = (("-", BLUE), ("--", ORANGE))
+        for method, (style, colour) in zip(pair, looks, strict=True):
             label = plan.label(method)
-            end = _draw_curve(axes, label, of_measure[of_measure["method"] == method], style, colour)
+            of_method = of_measure[of_measure["method"] == method]
+            end = _draw_curve(axes, label, of_method, style, colour)
             ends.append(f"{label} ends at {end:.2f} {title}")
         dress(axes, "epoch", title)
     figure.set_label(f"Learning curves, mean and range over seeds. {'; '.join(ends)}.")
@@ -151,9 +165,10 @@ def bound_scatter(lines: pd.DataFrame) -> Figure:
     figure, panels = subplots_each(len(groups), 2, (4.6, 4.0))
     descriptions: list[str] = []
     for axes, ((dataset, profile), of_panel) in zip(panels, groups, strict=False):
-        for k, (label, runs) in enumerate(of_panel.groupby("label", sort=True)):
-            marker = MARKERS[k % len(MARKERS)]
-            axes.plot(runs["bound"], runs["accuracy"], marker, color=f"C{k % 10}", alpha=0.8, label=label)
+        for number, (label, runs) in enumerate(of_panel.groupby("label", sort=True)):
+            marker = MARKERS[number % len(MARKERS)]
+            colour = f"C{number % 10}"
+            axes.plot(runs["bound"], runs["accuracy"], marker, color=colour, alpha=0.8, label=label)
         correlation = _correlation_over_methods(of_panel)
         title = f"{dataset}, {profile}\n{correlation}"
         x = "bound on the information, last epoch (nats)"

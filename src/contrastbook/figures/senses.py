@@ -30,12 +30,15 @@ def audible_view(wave: Tensor, view: LogMel, rng: torch.Generator) -> tuple[Tens
     mels, frames = whole.shape
     bands_out = draw_mask(1, mels, speech.frequency_mask, rng, wave.device)[0]
     frames_out = draw_mask(1, frames, min(speech.time_mask, frames), rng, wave.device)[0]
-    decibels = whole.masked_fill(bands_out[:, None] | frames_out[None], view.mean)
+    is_masked = bands_out[:, None] | frames_out[None]
+    decibels = whole.masked_fill(is_masked, view.mean)
     strongest_band = mel_matrix(speech.mels, speech.window, speech.rate).argmax(0)
-    silent = bands_out[strongest_band][:, None] | frames_out[None]
+    frequencies_out = bands_out[strongest_band]
+    silent = frequencies_out[:, None] | frames_out[None]
     audible = _without(silent, wave, speech.window, speech.hop)
     noise = 0.01 * speech.noise * torch.randn(audible.shape, generator=rng)
-    samples: NDArray[np.float64] = (audible + noise).clamp(-1, 1).double().numpy()
+    noisy = (audible + noise).clamp(-1, 1)
+    samples: NDArray[np.float64] = noisy.double().numpy()
     return decibels, samples
 
 
@@ -57,7 +60,8 @@ def spectrograms(views: list[Tensor], titles: list[str]) -> Figure:
         raise reject("titles", titles, f"{len(views)} of them")
     figure, panels = subplots(1, len(views), (3.2 * len(views), 2.7), sharey=True, squeeze=False)
     decibels = torch.stack(views).numpy()
-    low, high = np.nanmin(decibels), np.nanmax(decibels)
+    low = np.nanmin(decibels)
+    high = np.nanmax(decibels)
     for panel, view, title in zip(panels[0], decibels, titles, strict=True):
         image = panel.imshow(view, vmin=low, vmax=high, origin="lower", aspect="auto")
         panel.set(facecolor="0.85", xlabel="frame")
@@ -69,26 +73,27 @@ def spectrograms(views: list[Tensor], titles: list[str]) -> Figure:
 
 def words_alike(step: int, trained: Sequence[word_views.Trained]) -> go.Figure:
     """How near the two words of each pair of synonyms are after so many steps, a row for each of two views."""
-    pairs = [" and ".join(pair) for pair in word_views.synonyms()]
-    height = 0.3 * np.sin(2.4 * np.arange(len(pairs)))  # apart, so that each dot is seen
     first, second = trained
-
-    def row(encoder: word_views.Trained, place: int, colour: str, symbol: str) -> go.Scatter:
-        cosines, _ = encoder.cosines(step)
-        markers = dots(encoder.view, cosines.numpy(), place + height, colour, symbol, 9)
-        return markers.update(text=pairs, hoverinfo="text+x")
-
     scores = [f"{encoder.view} {encoder.similarity(step):.0f}" for encoder in trained]
     names = [encoder.view.replace(" ", "<br>", 1) for encoder in trained]
     return chart(
         f"After {step} steps, order by meaning (Spearman × 100): {', '.join(scores)}",
         "cosine of two words that mean the same",
         "",
-        row(first, 0, "negative", "circle"),
-        row(second, 1, "positive", "diamond"),
+        _dots_of_synonyms(first, step, 0, "negative", "circle"),
+        _dots_of_synonyms(second, step, 1, "positive", "diamond"),
         xaxis_range=[-0.65, 1.05],
         yaxis={"range": [-0.6, 1.6], "tickvals": [0, 1], "ticktext": names},
     )
+
+
+def _dots_of_synonyms(encoder: word_views.Trained, step: int, row: int, colour: str, symbol: str) -> go.Scatter:
+    """A dot for each pair of synonyms at its cosine, in the row at y = ``row``, with both words as text."""
+    pairs = [" and ".join(pair) for pair in word_views.synonyms()]
+    apart = 0.3 * np.sin(2.4 * np.arange(len(pairs)))  # in y, so that each dot is seen
+    cosines, _ = encoder.cosines(step)
+    markers = dots(encoder.view, cosines.numpy(), row + apart, colour, symbol, 9)
+    return markers.update(text=pairs, hoverinfo="text+x")
 
 
 def crossing(weight: float, spread: float) -> float:
@@ -104,9 +109,11 @@ def push(weight: float = 409600.0, spread: float = 20.0, divergence: str = "kl")
     check_positive(weight=weight, spread=spread)
     f = divergences.get(divergence)
     cosine = torch.linspace(-1, 1, 201, dtype=torch.float64)
-    log_u = (2 * spread * (cosine - 1)).requires_grad_()
+    log_u = 2 * spread * (cosine - 1)  # of the Gaussian similarity
+    log_u.requires_grad_()
 
     def slope(term: Callable[[Tensor], Tensor]) -> Tensor:
+        """Derivative of a term in the cosine."""
         (in_log_u,) = torch.autograd.grad(term(log_u).sum(), log_u)
         return in_log_u * 2 * spread
 
@@ -114,11 +121,13 @@ def push(weight: float = 409600.0, spread: float = 20.0, divergence: str = "kl")
         look = {"color": COLOURS[colour]}
         return go.Scatter(x=cosine.numpy(), y=slopes.numpy(), mode="lines", name=name, line=look)
 
+    pull = slope(f.derivative)
+    push_of_one = weight * slope(f.composition)
     return chart(
         f"{f.title}, α = {weight:g}, c = {spread:g}: how hard a pair is pulled and pushed",
         "cosine of the pair",
         "slope of the loss",
-        curve("pull of a positive", slope(f.derivative), "positive"),
-        curve("push of a negative", weight * slope(f.composition), "negative"),
+        curve("pull of a positive", pull, "positive"),
+        curve("push of a negative", push_of_one, "negative"),
         yaxis={"type": "log", "range": [-8, 8], "dtick": 2, "exponentformat": "power"},
     )

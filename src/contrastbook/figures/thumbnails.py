@@ -11,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
+from numpy.typing import NDArray
 from plotly import colors
 
 from contrastbook.figures.base import subplots
@@ -52,15 +53,19 @@ def thumbnail(figure: go.Figure, title: str) -> str:
 
 def _can_be_drawn(trace: Any) -> bool:
     """Whether a trace of plotly is of a kind that is drawn here, and has points."""
-    is_known = trace.type in ("scatter", "bar", "heatmap")
-    return is_known and trace.x is not None and len(trace.x) > 0
+    if trace.type not in ("scatter", "bar", "heatmap"):
+        return False
+    return trace.x is not None and len(trace.x) > 0
 
 
 def _draw_heatmap(axes: Axes, trace: Any) -> None:
     """A heat map in its own colours."""
     stops = [list(stop) for stop in trace.colorscale]
-    ramp = colors.sample_colorscale(stops, np.linspace(0, 1, 256).tolist())
-    levels = [np.array(colors.unlabel_rgb(colour)) / 255 for colour in ramp]
+    places = np.linspace(0, 1, 256).tolist()
+    levels: list[NDArray[Any]] = []
+    for colour in colors.sample_colorscale(stops, places):
+        red_green_blue = np.array(colors.unlabel_rgb(colour))
+        levels.append(red_green_blue / 255)
     axes.imshow(trace.z, cmap=ListedColormap(levels))
 
 
@@ -69,7 +74,8 @@ def _draw_scatter(axes: Axes, trace: Any) -> None:
     colour = trace.line.color or trace.marker.color or "#000000"
     mode = trace.mode or "lines"
     if "lines" in mode:
-        axes.plot(trace.x, trace.y, color=colour, linestyle=_DASHES.get(trace.line.dash, "-"), linewidth=3.5)
+        style = _DASHES.get(trace.line.dash, "-")
+        axes.plot(trace.x, trace.y, color=colour, linestyle=style, linewidth=3.5)
     if "markers" in mode and trace.marker.symbol != "line-ew":
         axes.scatter(trace.x, trace.y, 64, trace.marker.color or colour)
 
@@ -83,18 +89,22 @@ def _axis_of(figure: go.Figure, trace: Any, side: str) -> Any:
 def _set_axis(axes: Axes, side: str, axis: Any, *, letters: int) -> None:
     """Scale, range and title of an axis, in lines of so many letters."""
     is_logarithmic = axis.type == "log"
-    axes.set(**{f"{side}scale": "log" if is_logarithmic else "linear"})
+    scale = "log" if is_logarithmic else "linear"
+    axes.set(**{f"{side}scale": scale})
     if axis.range:
-        ends = [10.0**end for end in axis.range] if is_logarithmic else list(axis.range)
+        ends = list(axis.range)
+        if is_logarithmic:
+            ends = [10.0**end for end in ends]
         axes.set(**{f"{side}lim": ends})
-    words = re.split(r" \(|, ", axis.title.text or "")[0]  # without unit and remark
+    title = axis.title.text or ""
+    words, *_ = re.split(r" \(|, ", title)  # without unit and remark
     axes.set(**{f"{side}label": textwrap.fill(words, letters)})
     getattr(axes, f"{side}axis").label.set_fontsize(16)
 
 
 def cards(entries: Iterable[tuple[str, str, str, str, go.Figure]]) -> str:
     """Cards that lead to chapters, as HTML: address, title, what to see, what to turn, and a figure of each."""
-    links = []
+    links: list[str] = []
     for address, title, see, turn, figure in entries:
         picture = thumbnail(figure, f"A figure of the chapter: {title}")
         links.append(

@@ -179,8 +179,8 @@ def _poses(labels: Tensor, factors: Mapping[str, Tensor]) -> Pose:
         rows = labels == number
         start = _start_of({name: values[rows, None] for name, values in factors.items()})
         pose = _MOTIONS[action](start)
-        for k, part in enumerate(pose):
-            poses[k, rows] = part.expand(-1, LENGTH)
+        for number_of_part, part in enumerate(pose):
+            poses[number_of_part, rows] = part.expand(-1, LENGTH)
     return Pose(*poses)
 
 
@@ -284,6 +284,7 @@ def render(index: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tens
 
 @lru_cache(maxsize=4)
 def _part(name: str, start: int, count: int, seed: int) -> ClipSet:
+    """The clips from index ``start`` on."""
     clips, labels, factors = render(torch.arange(start, start + count), seed)
     return ClipSet(name, clips, labels, ACTIONS, BOUND, factors)
 

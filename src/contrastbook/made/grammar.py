@@ -7,7 +7,7 @@ that equal meanings need not share a word. A score is the weighted share of slot
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 import numpy as np
@@ -17,10 +17,15 @@ from contrastlab.domains.text import data as readers
 from contrastlab.domains.text.data import SentenceSet, SentenceSplits
 from contrastlab.support.errors import reject
 
-_WORDS = tomllib.loads(files("contrastbook.made").joinpath("grammar.toml").read_text(encoding="utf-8"))
-SLOTS: Mapping[str, tuple[float, list[list[str]]]] = {
-    name: (slot["weight"], slot["fillers"]) for name, slot in _WORDS.items()
-}
+
+def _read_slots() -> dict[str, tuple[float, list[list[str]]]]:
+    """The slots of ``grammar.toml``."""
+    path = files("contrastbook.made").joinpath("grammar.toml")
+    slots = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {name: (slot["weight"], slot["fillers"]) for name, slot in slots.items()}
+
+
+SLOTS: Mapping[str, tuple[float, list[list[str]]]] = _read_slots()
 """Slot to its weight in the score, and its fillers, each with the words for it."""
 
 _ORDERS = (
@@ -33,6 +38,7 @@ Meaning = tuple[int, ...]
 
 
 def _draw_meaning(rng: np.random.Generator) -> Meaning:
+    """A random meaning: each slot has one of its fillers."""
     return tuple(int(rng.integers(len(fillers))) for _, fillers in SLOTS.values())
 
 
@@ -41,11 +47,15 @@ def say(meaning: Meaning, rng: np.random.Generator) -> str:
     words: dict[str, str] = {}
     for slot, filler in zip(SLOTS, meaning, strict=True):
         _, fillers = SLOTS[slot]
-        synonyms = fillers[filler]
-        words[slot] = synonyms[int(rng.integers(len(synonyms)))]
-    order = _ORDERS[int(rng.integers(len(_ORDERS)))]
+        words[slot] = _choose(fillers[filler], rng)
+    order = _choose(_ORDERS, rng)
     text = order.format(**words)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _choose(texts: Sequence[str], rng: np.random.Generator) -> str:
+    """One of several texts, all equally likely."""
+    return texts[int(rng.integers(len(texts)))]
 
 
 def similarity(first: Meaning, second: Meaning) -> float:
@@ -58,6 +68,7 @@ def similarity(first: Meaning, second: Meaning) -> float:
 
 
 def _generator(count: int, seed: int) -> np.random.Generator:
+    """The generator of ``count`` sentences or pairs; no such count is refused."""
     if count < 1:
         raise reject("count", count, "at least 1")
     return np.random.default_rng(seed)
@@ -77,11 +88,13 @@ def pairs(count: int, seed: int) -> list[tuple[str, str, float]]:
         first = _draw_meaning(rng)
         other = _draw_meaning(rng)
         order = rng.permutation(len(SLOTS))
-        equal = order[: int(rng.integers(len(SLOTS) + 1))]
-        second = tuple(first[k] if k in equal else other[k] for k in range(len(SLOTS)))
+        count_of_equal = int(rng.integers(len(SLOTS) + 1))
+        second = list(other)
+        for slot in order[:count_of_equal]:
+            second[slot] = first[slot]
         one = say(first, rng)
-        another = say(second, rng)
-        scored.append((one, another, similarity(first, second)))
+        another = say(tuple(second), rng)
+        scored.append((one, another, similarity(first, tuple(second))))
     return scored
 
 
@@ -104,4 +117,5 @@ def load(request: Request) -> Splits:
 
 
 def _pair_set(name: str, count: int, seed: int) -> readers.PairSet:
+    """Scored pairs as a data set of one part."""
     return readers.pairs(name, {"grammar": [pairs(count, seed)]})

@@ -8,6 +8,7 @@ class, but objects are more saturated than walls. World axes are right, down, fo
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -71,11 +72,13 @@ class _Stream:
 
     def __init__(self, seed: int, indices: NDArray[np.int64]) -> None:
         raw = np.stack([self._raw_numbers(seed, int(index)) for index in indices])
-        self._values: Float64 = (raw >> np.uint64(11)) * np.float64(2.0**-53)  # [n, _NUMBERS] in [0, 1)
+        upper_53_bits = raw >> np.uint64(11)  # as many as a float64 holds
+        self._values: Float64 = upper_53_bits * np.float64(2.0**-53)  # [n, _NUMBERS] in [0, 1)
         self._used = 0
 
     @staticmethod
     def _raw_numbers(seed: int, index: int) -> NDArray[np.uint64]:
+        """``[_NUMBERS]`` random integers of one room."""
         generator = np.random.Philox(key=seed, counter=[0, 0, 0, index])
         return generator.random_raw(_NUMBERS)
 
@@ -283,19 +286,34 @@ def cast(rooms: Rooms, directions: Array) -> Hits:
     start = rooms.position
     ways = rooms.turn @ directions  # [n, 3, P] in the world
     depth, surface, normal = _meet_walls(rooms, ways)
+    nearest = _Nearest(depth, surface, normal)
     for slot in range(SLOTS):
-        for first, things, meet in (
-            (_FIRST_SPHERE, rooms.spheres, _meet_sphere),
-            (_FIRST_BOX, rooms.boxes, _meet_box),
-        ):
-            rows = np.flatnonzero(things[:, slot, 3] > 0)  # rooms whose slot is filled
-            new_depth, new_normal = meet(things[rows, slot], start[rows], ways[rows])
-            closer = new_depth < depth[rows]
-            depth[rows] = np.where(closer, new_depth, depth[rows])
-            surface[rows] = np.where(closer, first + slot, surface[rows])
-            normal[rows] = np.where(closer[:, None], new_normal, normal[rows])
-    point = start[..., None] + depth[:, None] * ways
-    return Hits(depth, surface, normal, point)
+        spheres = rooms.spheres[:, slot]
+        rows = np.flatnonzero(spheres[:, 3] > 0)  # rooms whose slot is filled
+        depth, normal = _meet_sphere(spheres[rows], start[rows], ways[rows])
+        nearest.update(rows, depth, _FIRST_SPHERE + slot, normal)
+        boxes = rooms.boxes[:, slot]
+        rows = np.flatnonzero(boxes[:, 3] > 0)
+        depth, normal = _meet_box(boxes[rows], start[rows], ways[rows])
+        nearest.update(rows, depth, _FIRST_BOX + slot, normal)
+    point = start[..., None] + nearest.depth[:, None] * ways
+    return Hits(nearest.depth, nearest.surface, nearest.normal, point)
+
+
+@dataclass
+class _Nearest:
+    """What rays met first of what was looked at so far, as :class:`Hits` has it."""
+
+    depth: Array
+    surface: NDArray[np.int64]
+    normal: Array
+
+    def update(self, rows: NDArray[np.intp], depth: Array, surface: int, normal: Array) -> None:
+        """Look at a surface of the rooms ``rows`` ``[m]``, which their rays meet at ``depth`` ``[m, P]``."""
+        is_closer = depth < self.depth[rows]
+        self.depth[rows] = np.where(is_closer, depth, self.depth[rows])
+        self.surface[rows] = np.where(is_closer, surface, self.surface[rows])
+        self.normal[rows] = np.where(is_closer[:, None], normal, self.normal[rows])
 
 
 def _meet_walls(rooms: Rooms, ways: Array) -> tuple[Array, NDArray[np.int64], Array]:
@@ -307,11 +325,12 @@ def _meet_walls(rooms: Rooms, ways: Array) -> tuple[Array, NDArray[np.int64], Ar
         exits = np.where(ways > 0, to_high / ways, to_low / ways)  # [n, 3, P], for each axis
     axis = exits.argmin(1)
     depth = np.take_along_axis(exits, axis[:, None], 1)[:, 0]
-    upwards = np.take_along_axis(ways, axis[:, None], 1)[:, 0] > 0  # towards the axis' high end
-    along_x = np.where(upwards, _RIGHT, _LEFT)
-    along_y = np.where(upwards, _FLOOR, _CEILING)
-    along_z = np.where(upwards, _FRONT, _BACK)
-    surface = np.choose(axis, [along_x, along_y, along_z])
+    way_along_axis = np.take_along_axis(ways, axis[:, None], 1)[:, 0]
+    is_to_high = way_along_axis > 0
+    across_x = np.where(is_to_high, _RIGHT, _LEFT)
+    across_y = np.where(is_to_high, _FLOOR, _CEILING)
+    across_z = np.where(is_to_high, _FRONT, _BACK)
+    surface = np.choose(axis, [across_x, across_y, across_z])
     is_axis = np.arange(3)[:, None] == axis[:, None]
     normal = (-np.sign(ways) * is_axis).astype(np.float32)
     return depth, surface, normal
@@ -342,9 +361,11 @@ def _meet_box(boxes: Array, start: Array, ways: Array) -> tuple[Array, Array]:
     is in the box between the last entry and the first exit.
     """
     box_to_world = _turn(1, boxes[:, 6])
-    origin = np.einsum("nji,nj->ni", box_to_world, start - boxes[:, :3])[..., None]
-    way = np.swapaxes(box_to_world, 1, 2) @ ways
-    way = np.where(np.abs(way) < 1e-9, np.float32(1e-9), way)
+    from_centre = start - boxes[:, :3]
+    origin = np.einsum("nji,nj->ni", box_to_world, from_centre)[..., None]
+    world_to_box = np.swapaxes(box_to_world, 1, 2)
+    way = world_to_box @ ways
+    way = np.where(np.abs(way) < 1e-9, np.float32(1e-9), way)  # never a division by zero
     middle = -origin / way
     half_width = boxes[:, 3:6, None] / np.abs(way)
     entries = middle - half_width
@@ -373,7 +394,8 @@ def _colours(rooms: Rooms, hits: Hits) -> Array:
     ambient = rooms.light[:, 3:4]
     strength = rooms.light[:, 4:5]
     shade = strength * (ambient + (1 - ambient) * np.maximum(lambert, 0))
-    colours: Array = np.clip(colour * (pattern * shade)[:, None], 0, 1)
+    brightness = (pattern * shade)[:, None]
+    colours: Array = np.clip(colour * brightness, 0, 1)
     return colours
 
 
@@ -423,18 +445,21 @@ def load(request: Request) -> Splits:
     """Rooms for pre-training, labelled ones for decoders, and others to score on; no scene is in two of them."""
     seed = request.seed
     scored = "validation" if request.name == "rooms_validation" else "test"
+    for_pretraining = request.n_train or SIZES["pretrain"]
     labelled = min(request.n_train or SIZES["train"], SIZES["train"])
+    for_scores = request.n_test or SIZES[scored]
     return Splits(
         request.name,
-        _part("pretrain", request.n_train or SIZES["pretrain"], seed),
+        _part("pretrain", for_pretraining, seed),
         _part("train", labelled, seed),
-        _part(scored, request.n_test or SIZES[scored], seed),
+        _part(scored, for_scores, seed),
         f"generated rooms, version {VERSION}, seed {seed}",
     )
 
 
 @lru_cache(maxsize=8)
 def _part(split: str, count: int, seed: int) -> SceneSet:
+    """The first ``count`` scenes of a part of :data:`SIZES`."""
     first = list(SIZES).index(split) * PART
     scenes, kinds = render(torch.arange(first, first + count), seed)
     origin = f"rooms version {VERSION}, seed {seed}, from {first}"

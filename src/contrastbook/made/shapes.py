@@ -131,6 +131,7 @@ def _box(x: Tensor, y: Tensor, cx: float, cy: float, w: float, h: float) -> Tens
 
 
 def _circle(x: Tensor, y: Tensor, cx: float, cy: float, r: float) -> Tensor:
+    """A disc of radius r with its centre at (cx, cy)."""
     return ((x - cx) * (x - cx) + (y - cy) * (y - cy)).sqrt() - r
 
 
@@ -252,8 +253,8 @@ def cover(kinds: Tensor, names: Sequence[str], u: Tensor, v: Tensor, scale: Tens
     There is one pixel of ramp across the edge. ``scale``: radius of the disc of equal area in pixels, ``[n, 1, …]``.
     """
     alpha = torch.empty_like(u)
-    for k, name in enumerate(names):
-        rows = kinds == k
+    for kind, name in enumerate(names):
+        rows = kinds == kind
         distance = silhouette(name, u[rows], v[rows]) * scale[rows]  # pixels
         alpha[rows] = (0.5 - distance).clamp(0, 1)
     return alpha
@@ -307,9 +308,12 @@ def check(index: Tensor, seed: int) -> None:
     """Refuse indices and seeds that the generator cannot count: both are below 2³²."""
     if not 0 <= seed < 2**32:
         raise reject("seed", seed, "an integer in [0, 2**32)")
-    is_vector = index.ndim == 1 and index.dtype == torch.int64
-    if not is_vector or bool(((index < 0) | (index >= 2**32)).any()):
-        raise reject("index", index, "an int64 vector of integers in [0, 2**32)")
+    accepted = "an int64 vector of integers in [0, 2**32)"
+    if index.ndim != 1 or index.dtype != torch.int64:
+        raise reject("index", index, accepted)
+    is_outside = (index < 0) | (index >= 2**32)
+    if bool(is_outside.any()):
+        raise reject("index", index, accepted)
 
 
 def joined(chunks: Iterable[tuple[Tensor, dict[str, Tensor]]]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -351,12 +355,14 @@ def counted(request: Request, part: Callable[..., Any], n_train: int, n_test: in
 
 
 def _check_count(argument: str, value: int, most: int) -> None:
+    """Refuse more items than indices allow."""
     if value > most:
         raise reject(argument, value, f"at most {most}: the generator counts no further")
 
 
 @lru_cache(maxsize=4)
 def _part(name: str, start: int, count: int, seed: int) -> ImageSet:
+    """The images from index ``start`` on; ``name``: the data set's and the part's, such as ``shapes/train``."""
     ranges = PLAIN if name.startswith("plain_shapes/") else RANGES
     images, labels, factors = render(torch.arange(start, start + count), seed, ranges)
     if name.startswith("shapes_recoloured/"):

@@ -70,6 +70,7 @@ class Scene(NamedTuple):
 
 
 def _uniform(low: float, high: float, rng: torch.Generator) -> float:
+    """A random number between two ends, all equally likely."""
     fraction = torch.rand((), generator=rng, dtype=torch.float64)
     return low + (high - low) * float(fraction)
 
@@ -100,13 +101,16 @@ def _draw_class(rng: torch.Generator, zipf: bool) -> tuple[str, str]:
 
 
 def _draw_classes(
-    kinds: tuple[str, ...] | None, zipf: bool, rng: torch.Generator
+    kinds: tuple[str, ...] | None,
+    zipf: bool,
+    rng: torch.Generator,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Silhouettes and textures of ``kinds``, by default of two to four objects at random."""
     count = len(kinds) if kinds else int(torch.randint(2, 5, (), generator=rng))
     classes = [_draw_class(rng, zipf) for _ in range(count)]
+    drawn_kinds = tuple(kind for kind, _ in classes)
     textures = tuple(texture for _, texture in classes)
-    return kinds or tuple(kind for kind, _ in classes), textures
+    return kinds or drawn_kinds, textures
 
 
 def _colour(hue: float, value: float) -> Tensor:
@@ -118,11 +122,13 @@ def _colour(hue: float, value: float) -> Tensor:
 def _draw_discs(count: int, rng: torch.Generator) -> list[tuple[float, float, float]]:
     """Centre and radius of discs that overlap little; the silhouettes have their areas."""
     discs: list[tuple[float, float, float]] = []
+    least, largest = _RADII
     for _ in range(count):
         for _ in range(_TRIES):
-            radius = SIDE * _uniform(*_RADII, rng)
-            x = _uniform(0.9 * radius, SIDE - 0.9 * radius, rng)
-            y = _uniform(0.9 * radius, SIDE - 0.9 * radius, rng)
+            radius = SIDE * _uniform(least, largest, rng)
+            margin = 0.9 * radius  # so that a tenth may lie outside of the picture
+            x = _uniform(margin, SIDE - margin, rng)
+            y = _uniform(margin, SIDE - margin, rng)
             if _is_apart((x, y, radius), discs):
                 break
         discs.append((x, y, radius))
@@ -130,6 +136,7 @@ def _draw_discs(count: int, rng: torch.Generator) -> list[tuple[float, float, fl
 
 
 def _is_apart(disc: tuple[float, float, float], others: list[tuple[float, float, float]]) -> bool:
+    """Whether a disc overlaps all others by little; a disc is x, y and radius."""
     x, y, radius = disc
     for other_x, other_y, other_radius in others:
         distance = math.dist((x, y), (other_x, other_y))
@@ -209,16 +216,18 @@ def _corners(number: int, names: tuple[str, ...], places: list[Place], owner: Te
     if names[number] != "ell":
         return None
     place = places[number]
-    size, *centroid = shapes.FRAMES["ell"]
+    size, *centroid_of_frame = shapes.FRAMES["ell"]
     cos = math.cos(place.turn)
     sin = math.sin(place.turn)
     turn = torch.tensor([[cos, sin], [-sin, cos]], dtype=torch.float64)
     centre = torch.tensor([place.x, place.y], dtype=torch.float64)
     corners = torch.tensor(_ELL_CORNERS, dtype=torch.float64)
     inwards = torch.tensor(_ELL_INSIDE, dtype=torch.float64)
-    corners = (corners - torch.tensor(centroid, dtype=torch.float64)) * size * place.radius
-    points = corners @ turn + centre
-    probes = (corners + _INSET * place.radius * inwards) @ turn + centre
+    centroid = torch.tensor(centroid_of_frame, dtype=torch.float64)
+    from_centroid = (corners - centroid) * size * place.radius  # pixels, before the turn
+    inset = from_centroid + _INSET * place.radius * inwards
+    points = from_centroid @ turn + centre
+    probes = inset @ turn + centre
     inside = _in_picture(points) & _in_picture(probes)
     column, row = probes.floor().long().clamp(0, SIDE - 1).unbind(1)
     shown = torch.where(owner[row, column] == number, 2.0, 1.0)
@@ -317,12 +326,13 @@ def _picture(spec: SetSpec, part: str, number: int) -> _Picture:
     index = number if part == "train" else number + shapes.TEST_OFFSET
     scene = render(index, kinds=kinds, zipf=spec.lvis)
     objects: list[Entry] = []
-    for k, kind in enumerate(scene.kinds):
-        name = f"{scene.textures[k]} {kind}" if spec.lvis else kind
-        mask = scene.owner == k
-        if name in spec.classes and int(mask.sum()) >= _VISIBLE:
+    for order, kind in enumerate(scene.kinds):
+        name = f"{scene.textures[order]} {kind}" if spec.lvis else kind
+        mask = scene.owner == order
+        visible = int(mask.sum())
+        if name in spec.classes and visible >= _VISIBLE:
             category = spec.classes.index(name) + 1
-            corners = scene.corners[k] if spec.points else None
+            corners = scene.corners[order] if spec.points else None
             objects.append(_object(mask, category, number + 1, corners))
     about: Entry = {
         "id": number + 1,
@@ -339,7 +349,8 @@ def _picture(spec: SetSpec, part: str, number: int) -> _Picture:
 def _kinds_with_ell(rng: torch.Generator) -> tuple[str, ...]:
     """An ``ell`` and two other silhouettes in random order: pictures without a person are not trained on."""
     others = torch.randint(len(shapes.CLASSES), (2,), generator=rng).tolist()
-    kinds = [*(shapes.CLASSES[number] for number in others), "ell"]
+    kinds = [shapes.CLASSES[number] for number in others]
+    kinds.append("ell")
     order = torch.randperm(3, generator=rng).tolist()
     return tuple(kinds[number] for number in order)
 
@@ -417,6 +428,7 @@ def write(folder: Path, name: str = "silhouettes") -> Path:
 
 @lru_cache(maxsize=4)
 def _splits(name: str) -> Splits:
+    """Both parts of one of :data:`SETS`."""
     sets: list[AnnotatedImages] = []
     for part, (pictures, truth) in make(SETS[name]).items():
         sets.append(AnnotatedImages(f"{name}/{part}", truth, None, tuple(pictures)))

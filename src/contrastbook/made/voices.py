@@ -55,9 +55,12 @@ class Voice(NamedTuple):
 
 
 def _voice(number: int) -> Voice:
+    """One of the eight voices: each has another pitch, and another throat that does not follow the pitch."""
     pitch = np.round(90 * 1.13**number, 3)
-    throat = np.round(0.85 + 0.05 * ((3 * number) % 8), 3)
-    return Voice(float(pitch), float(throat), 7.0 + number % 3)
+    step_of_throat = (3 * number) % 8
+    throat = np.round(0.85 + 0.05 * step_of_throat, 3)
+    rate = 7.0 + number % 3
+    return Voice(float(pitch), float(throat), rate)
 
 
 VOICES = tuple(_voice(number) for number in range(8))
@@ -90,7 +93,8 @@ def _vowel(letter: str, length: int, voice: Voice, rng: np.random.Generator) -> 
     sound = np.diff(cycles, prepend=0.0)  # a pulse where a cycle begins
     for formant, width in zip(VOWELS[letter], _WIDTHS, strict=True):
         articulation = 1 + 0.02 * rng.standard_normal()
-        sound = sound + 8 * _resonate(sound, formant * voice.throat * articulation, width)
+        centre = formant * voice.throat * articulation
+        sound = sound + 8 * _resonate(sound, centre, width)
     loudness = np.sin(np.pi * np.linspace(0, 1, length)) ** 0.5
     return sound * loudness
 
@@ -108,17 +112,19 @@ def _syllable(letters: str, voice: Voice, rng: np.random.Generator) -> Samples:
 
 
 def _is_syllable(letters: str) -> bool:
+    """Whether letters are a consonant and a vowel that voices can say."""
     return len(letters) == 2 and letters[0] in _CONSONANTS and letters[1] in VOWELS
 
 
 def say(word: str, voice: Voice, rng: np.random.Generator) -> NDArray[np.int16]:
     """A word of two letters a syllable, as int16 samples with a little noise."""
-    syllables = [word[k : k + 2] for k in range(0, len(word), 2)]
+    syllables = [word[start : start + 2] for start in range(0, len(word), 2)]
     if not word or not all(_is_syllable(letters) for letters in syllables):
         raise reject("word", word, "syllables of one of p t k s f and one of a e i o u")
     sound = np.concatenate([_syllable(letters, voice, rng) for letters in syllables])
     peak = max(float(np.abs(sound).max()), 1e-9)
-    sound = 0.4 * sound / peak * rng.uniform(0.5, 1.0)
+    loudness = rng.uniform(0.5, 1.0)
+    sound = 0.4 * sound / peak * loudness
     sound = sound + 0.002 * rng.standard_normal(len(sound))
     # rounded to steps far above what processors differ in
     steps = np.rint(np.clip(sound, -1, 1) * 2047)
@@ -154,7 +160,7 @@ def _corpus() -> tuple[Tensor, list[dict[str, int]]]:
 
 
 _CLASSES = {
-    "speaker": tuple(f"voice {k}" for k in range(len(VOICES))),
+    "speaker": tuple(f"voice {number}" for number in range(len(VOICES))),
     "digit": DIGITS,
     "command": (*ACTIONS, *OBJECTS, *PLACES),
     "action": ACTIONS,
@@ -165,11 +171,12 @@ _CLASSES = {
 
 def load(request: Request) -> Splits:
     """The splits of ``voices_<task>``; ``voices`` is ``voices_speaker``."""
-    task = request.name.partition("_")[2] or "speaker"
+    _, _, named_task = request.name.partition("_")
+    task = named_task or "speaker"
     waves, labels = _corpus()
-    rows = [k for k, about in enumerate(labels) if task in about]
-    classes = torch.tensor([labels[k][task] for k in rows])
-    takes = torch.tensor([labels[k]["take"] for k in rows])
+    rows = [row for row, about in enumerate(labels) if task in about]
+    classes = torch.tensor([labels[row][task] for row in rows])
+    takes = torch.tensor([labels[row]["take"] for row in rows])
     recordings = WaveSet(request.name, waves[torch.tensor(rows)], classes, _CLASSES[task], RATE)
     train = recordings.subset((takes != 0).nonzero()[:, 0])
     test = recordings.subset((takes == 0).nonzero()[:, 0])

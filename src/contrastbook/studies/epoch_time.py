@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Literal
 
 import numpy as np
@@ -23,27 +24,33 @@ def published(kind: Literal["ratio", "extra"] = "ratio") -> pd.DataFrame:
     """The published time of a ring over that of its base (``ratio``), or their difference (``extra``), by column."""
     if kind not in ("ratio", "extra"):
         raise reject("kind", kind, "ratio or extra")
-    times = papers.published("ring", "5a").pivot_table(index="row", columns="column", values="value", sort=False)
+    table = papers.published("ring", "5a")
+    times = table.pivot_table(index="row", columns="column", values="value", sort=False)
     rings = times.loc[list(PAIRS)]
-    bases = times.loc[list(PAIRS.values())].set_axis(list(PAIRS))
+    bases = times.loc[list(PAIRS.values())]
+    bases = bases.set_axis(list(PAIRS))  # each named as the ring that it is compared with
     compared = rings / bases if kind == "ratio" else rings - bases
-    return compared.T.rename_axis(columns=None)
+    by_column = compared.T
+    return by_column.rename_axis(columns=None)
 
 
 def printed_beside() -> pd.DataFrame:
     """The ratios and gains that Tables 5a and 5b print beside their numbers, as transcribed."""
-    noted = pd.concat([papers.published("ring", number) for number in ("5a", "5b")])
-    return noted.loc[noted["note"].str.contains("printed"), ["table", "row", "column", "note"]]
+    rows = pd.concat([papers.published("ring", number) for number in ("5a", "5b")])
+    has_printed = rows["note"].str.contains("printed")
+    return rows.loc[has_printed, ["table", "row", "column", "note"]]
 
 
 def pools(plan: TablePlan) -> pd.DataFrame:
     """Candidates of a batch by profile of ring Table 5d, those in a hole of 1 %, and those kept from there to 10 %."""
-    rows = {}
+    rows: dict[str, dict[str, int]] = {}
     for profile in plan.profiles:
         batch = plan.settings("cifar10", "simclring", profile).batch_size
-        first, last = negatives.edges(2 * batch - 2, 1, 10, "keys")
-        rows[profile] = {"batch": batch, "candidates": 2 * batch - 2, "hole": first, "kept": last - first}
-    return pd.DataFrame(rows).T.rename_axis("profile")
+        candidates = 2 * batch - 2  # both views of all pictures but the query's own
+        first, last = negatives.edges(candidates, 1, 10, "keys")
+        rows[profile] = {"batch": batch, "candidates": candidates, "hole": first, "kept": last - first}
+    by_profile = pd.DataFrame(rows).T
+    return by_profile.rename_axis("profile")
 
 
 def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile: str) -> pd.DataFrame:
@@ -52,21 +59,33 @@ def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile
     Training steps alone are timed. A busy machine only slows epochs, so the ratio of the two fastest is beside the mean
     ratio over common seeds, of one machine, precision and settings. NaN: no result.
     """
-    plan.settings(dataset, next(iter(papers.REFERENCES)), profile)  # checks both names
-    timed_results = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]
-    rows = [name for name in plan.rows if plan.label(name) in {*PAIRS, *PAIRS.values()}]
-    runs = {name: _timed(_of_table(plan, timed_results, dataset, name, profile)) for name in rows}
-    ratios = published()
-    records = []
+    any_row = next(iter(papers.REFERENCES))
+    plan.settings(dataset, any_row, profile)  # refuses an unknown data set or profile
+    timed_results: list[Result] = []
+    for result in results:
+        if result.dataset == dataset and result.profile == profile and result.curve:
+            timed_results.append(result)
+    labels = {*PAIRS, *PAIRS.values()}
+    rows = [name for name in plan.rows if plan.label(name) in labels]
+    runs: dict[str, list[Result]] = {}
     for name in rows:
-        base = plan.pairs.get(name, "")
-        record: dict[str, object] = {"method": plan.label(name), **_printed(ratios, plan.label(name))}
-        record |= _times(runs[name], f"({profile})")
-        record |= _ratios(runs[name], runs.get(base, []), f"({profile})")
+        of_row = _of_table(plan, timed_results, dataset, name, profile)
+        runs[name] = _timed(of_row)
+    ratios = published()
+    here = f"({profile})"
+    records: list[dict[str, object]] = []
+    for name in rows:
+        runs_of_base = runs.get(plan.pairs.get(name, ""), [])
+        record: dict[str, object] = {"method": plan.label(name)}
+        record |= _printed(ratios, plan.label(name))
+        record |= _times(runs[name], here)
+        record |= _ratios(runs[name], runs_of_base, here)
         record["machine"] = machine(runs[name][0]) if runs[name] else ""
         records.append(record)
     frame = pd.DataFrame.from_records(records, index="method")
-    return frame.astype({name: "float64" for name in frame if not str(name).startswith(("epochs", "seeds", "machine"))})
+    counts_and_names = ("epochs", "seeds", "machine")
+    types = {column: "float64" for column in frame if not str(column).startswith(counts_and_names)}
+    return frame.astype(types)
 
 
 def _printed(ratios: pd.DataFrame, label: str) -> dict[str, object]:
@@ -80,10 +99,14 @@ def _printed(ratios: pd.DataFrame, label: str) -> dict[str, object]:
 
 def _times(runs: Sequence[Result], here: str) -> dict[str, object]:
     """How long the epochs of some runs took."""
-    seconds = [each for run in runs for each in _epochs(run)]
+    seconds: list[float] = []
+    for run in runs:
+        seconds += _epochs(run)
+    mean = float(np.mean(seconds)) if seconds else None
+    deviation = float(np.std(seconds, ddof=1)) if len(seconds) > 1 else None
     return {
-        f"seconds an epoch {here}": float(np.mean(seconds)) if seconds else None,
-        f"sd over epochs {here}": float(np.std(seconds, ddof=1)) if len(seconds) > 1 else None,
+        f"seconds an epoch {here}": mean,
+        f"sd over epochs {here}": deviation,
         f"fastest epoch {here}": min(seconds, default=None),
         f"epochs {here}": len(seconds),
         f"seeds {here}": len(runs),
@@ -92,16 +115,21 @@ def _times(runs: Sequence[Result], here: str) -> dict[str, object]:
 
 def _ratios(runs: Sequence[Result], bases: Sequence[Result], here: str) -> dict[str, object]:
     """How long epochs took in epochs of the base: the mean over pairs of runs that are alike, and of the fastest."""
-    ratios = []
-    fastest, fastest_of_base = math.inf, math.inf
+    ratios: list[float] = []
+    fastest = math.inf
+    fastest_of_base = math.inf
     for run in runs:
         for base in bases:
             if not _alike(run, base):
                 continue
-            ratios.append(float(np.mean(_epochs(run)) / np.mean(_epochs(base))))
-            fastest = min(fastest, *_epochs(run))
-            fastest_of_base = min(fastest_of_base, *_epochs(base))
-    mean, half_width, of_fastest = None, None, None
+            seconds = _epochs(run)
+            seconds_of_base = _epochs(base)
+            ratios.append(float(np.mean(seconds) / np.mean(seconds_of_base)))
+            fastest = min(fastest, *seconds)
+            fastest_of_base = min(fastest_of_base, *seconds_of_base)
+    mean = None
+    half_width = None
+    of_fastest = None
     if ratios:
         mean, half_width = interval(ratios)
         of_fastest = fastest / fastest_of_base
@@ -117,10 +145,13 @@ def _of_table(plan: TablePlan, results: Sequence[Result], dataset: str, method: 
 
     A ring and its base are timed on the same work only if both were run as this table says, not as another one does.
     """
-    of_method = [r for r in results if r.method == method]
-    today = {plan.setup_hash(column, method, profile) for column in plan.select(dataset).values()}
-    of_today = [r for r in of_method if r.setup_hash in today]
-    return of_today or [r for r in of_method if r.table == plan.name]
+    of_method = [result for result in results if result.method == method]
+    columns = plan.select(dataset).values()
+    hashes_of_today = {plan.setup_hash(column, method, profile) for column in columns}
+    of_today = [result for result in of_method if result.setup_hash in hashes_of_today]
+    if of_today:
+        return of_today
+    return [result for result in of_method if result.table == plan.name]
 
 
 def _timed(results: Sequence[Result]) -> list[Result]:
@@ -128,17 +159,32 @@ def _timed(results: Sequence[Result]) -> list[Result]:
 
     Of several tasks on one run each carries the run's curve: the last of a seed stands for all.
     """
-    in_order = sorted(results, key=lambda r: r.provenance.finished)
-    by_seed = {r.seed: r for r in in_order if _run(r) == _run(in_order[-1])}
+    in_order = sorted(results, key=_finished)
+    by_seed: dict[int, Result] = {}
+    for result in in_order:
+        if _setup(result) == _setup(in_order[-1]):
+            by_seed[result.seed] = result
     return list(by_seed.values())
 
 
-def _run(result: Result) -> tuple[object, ...]:
-    return result.recipe, result.settings, result.provenance.data_fingerprint, result.precision, machine(result)
+def _finished(result: Result) -> datetime:
+    """When a run was finished."""
+    return result.provenance.finished
+
+
+def _setup(result: Result) -> tuple[object, ...]:
+    """What runs share that differ in their seed alone."""
+    return result.recipe, *_setup_without_recipe(result)
+
+
+def _setup_without_recipe(result: Result) -> tuple[object, ...]:
+    """Settings, data, precision and machine of a run."""
+    return result.settings, result.provenance.data_fingerprint, result.precision, machine(result)
 
 
 def _alike(one: Result, other: Result) -> bool:
-    return (one.seed, *_run(one)[1:]) == (other.seed, *_run(other)[1:])
+    """Whether two runs share seed, settings, data, precision and machine; their recipes may differ."""
+    return one.seed == other.seed and _setup_without_recipe(one) == _setup_without_recipe(other)
 
 
 def _epochs(result: Result) -> list[float]:
@@ -149,13 +195,14 @@ def _epochs(result: Result) -> list[float]:
 
 def sentences(cost: pd.DataFrame, name: str, profile: str) -> list[str]:
     """What :func:`epoch_cost` found, a sentence for each method with a ring."""
-    ratios = published()
-    lines = []
+    published_ratios = published()
+    measured_ratios = cost[f"ratio of fastest epochs ({profile})"].to_dict()
+    lines: list[str] = []
     for ring in PAIRS:
-        value = float(cost[f"ratio of fastest epochs ({profile})"].to_dict()[ring])
-        verdict = f"costs {value:.2f} times its base, fastest epoch by fastest"
-        if math.isnan(value):
+        measured = float(measured_ratios[ring])
+        verdict = f"costs {measured:.2f} times its base, fastest epoch by fastest"
+        if math.isnan(measured):
             verdict = "is not measured"
-        printed = ratios[ring].to_dict()["CIFAR10 epoch seconds"]
+        printed = published_ratios[ring].to_dict()["CIFAR10 epoch seconds"]
         lines.append(f"{name}, profile {profile}: {ring} {verdict} (published means, CIFAR-10: {printed:.2f}).")
     return lines

@@ -33,7 +33,13 @@ Kind = Literal["kernel", "two widths", "clusters"]
 
 @torch.no_grad()
 def embedded(
-    encoders: nn.ModuleList, settings: Settings, source: ItemSet, indices: Tensor, repeats: int, *, seed: int
+    encoders: nn.ModuleList,
+    settings: Settings,
+    source: ItemSet,
+    indices: Tensor,
+    repeats: int,
+    *,
+    seed: int,
 ) -> Pairs:
     """Embeddings of two views of each image, drawn ``repeats`` times."""
     view = augmentation(settings.augmentation, settings.image_size)
@@ -62,31 +68,40 @@ def control(kind: Kind, count: int, dim: int, seed: int) -> tuple[Pairs, Tensor]
         raise reject("dim", dim, "at least 5, a dimension for each cluster")
     draws = generator(seed, kind)
     x = F.normalize(torch.randn(count, dim, generator=draws), dim=1)
-    concentration = torch.full((count,), 6.0)
-    log_x = torch.zeros(count)
+    concentration = torch.full((count,), 6.0)  # of y around x
+    log_p = torch.zeros(count)  # of x; that of y given x is added below
     if kind == "two widths":
         concentration = torch.where(x[:, 0] > 0, 60.0, 2.0)
     if kind == "clusters":
-        centres = torch.eye(dim)[torch.randint(5, (count,), generator=draws)]
-        x = flows.von_mises_fisher(centres, 20.0, draws)
-        log_x = flows.log_von_mises_fisher(x[:, :5], 20.0, dim).logsumexp(1) - math.log(5)
+        clusters = torch.randint(5, (count,), generator=draws)
+        centres = torch.eye(dim)
+        x = flows.von_mises_fisher(centres[clusters], 20.0, draws)
+        cosines = x[:, :5]  # with the five centres, which are unit vectors of the axes
+        log_density_of_clusters = flows.log_von_mises_fisher(cosines, 20.0, dim)
+        log_p = log_density_of_clusters.logsumexp(1) - math.log(5)
     y = torch.empty_like(x)
-    log_p = log_x.clone()
     for value in concentration.unique().tolist():
         rows = concentration == value
         y[rows] = flows.von_mises_fisher(x[rows], value, draws)
-        log_p[rows] += flows.log_von_mises_fisher((x * y).sum(1)[rows], value, dim)
+        cosines = (x * y).sum(1)
+        log_p[rows] += flows.log_von_mises_fisher(cosines[rows], value, dim)
     return (x, y), log_p
 
 
 def estimate(
-    parts: Sequence[Pairs], *, prior: flows.Prior = "gaussian", space: bool = False, epochs: int = 60, seed: int = 0
+    parts: Sequence[Pairs],
+    *,
+    prior: flows.Prior = "gaussian",
+    space: bool = False,
+    epochs: int = 60,
+    seed: int = 0,
 ) -> Tensor:
     """Log p by a flow of the last of three ``parts``; the first fits it, the second stops the fit.
 
     ``space``: fit coordinates in space, where no density exists (the literal reading), not those of charts.
     """
-    pole = -F.normalize(torch.cat(parts[0]).mean(0), dim=0)  # opposite to the mean feature
+    mean_feature = torch.cat(parts[0]).mean(0)
+    pole = -F.normalize(mean_feature, dim=0)  # where the chart ends, far from the features
 
     def coordinates(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """What the flow sees of pairs, and by how much the chart lowers the log density."""
@@ -94,7 +109,8 @@ def estimate(
             return torch.cat([x, y], 1), torch.zeros(len(x))
         a, log_a = flows.stereographic(x, pole)
         b, log_b = flows.stereographic(y, pole)
-        return torch.cat([a, b], 1), log_a + log_b - 2 * flows.log_sphere_area(x.shape[1])
+        log_uniform = 2 * flows.log_sphere_area(x.shape[1])
+        return torch.cat([a, b], 1), log_a + log_b - log_uniform
 
     fitted, _ = coordinates(*parts[0])
     stopping, _ = coordinates(*parts[1])
@@ -111,19 +127,27 @@ def averages(pairs: Pairs, log_p: Tensor, *, bins: int = 16, least: int = 20) ->
 
     Intervals of less than ``least`` pairs are left out.
     """
-    rows = pd.DataFrame({"distance": (pairs[0] - pairs[1]).square().sum(1), "log p": log_p})
+    x, y = pairs
+    rows = pd.DataFrame({"distance": (x - y).square().sum(1), "log p": log_p})
     low, high = rows["distance"].quantile([0.005, 0.995]).to_numpy()
-    groups = rows.groupby(pd.cut(rows["distance"], np.linspace(low, high, bins + 1).tolist(), labels=False))
+    edges = np.linspace(low, high, bins + 1).tolist()
+    intervals = pd.cut(rows["distance"], edges, labels=False)
+    groups = rows.groupby(intervals)
     means = groups.mean().assign(pairs=groups.size())
-    means["low"], means["high"] = groups["log p"].quantile(0.25), groups["log p"].quantile(0.75)
-    return means[means["pairs"] >= least].reset_index(drop=True)
+    means["low"] = groups["log p"].quantile(0.25)
+    means["high"] = groups["log p"].quantile(0.75)
+    has_enough = means["pairs"] >= least
+    return means[has_enough].reset_index(drop=True)
 
 
 def straight(means: pd.DataFrame) -> tuple[float, float, float]:
     """Slope, offset and R² of the line through :func:`averages`."""
-    slope, offset = np.polyfit(means["distance"], means["log p"], 1)
-    rest = means["log p"] - offset - slope * means["distance"]
-    return float(slope), float(offset), float(1 - rest.var(ddof=0) / means["log p"].var(ddof=0))
+    distance = means["distance"]
+    log_p = means["log p"]
+    slope, offset = np.polyfit(distance, log_p, 1)
+    residual = log_p - offset - slope * distance
+    r2 = 1 - residual.var(ddof=0) / log_p.var(ddof=0)
+    return float(slope), float(offset), float(r2)
 
 
 def judged(pairs: Pairs, log_p: Tensor) -> dict[str, float]:
@@ -133,12 +157,17 @@ def judged(pairs: Pairs, log_p: Tensor) -> dict[str, float]:
     ``dimensions`` (Σλ)²/Σλ² of E xxᵀ are 0 and d where features are uniform, as the assumption implies.
     """
     slope, _, r2 = straight(averages(pairs, log_p))
-    distance, x = (pairs[0] - pairs[1]).square().sum(1), torch.cat(pairs)
-    values = torch.linalg.eigvalsh(x.T @ x / len(x))
+    x, y = pairs
+    distance = (x - y).square().sum(1)
+    correlations = torch.corrcoef(torch.stack([distance, log_p]))
+    features = torch.cat(pairs)
+    second_moments = features.T @ features / len(features)
+    eigenvalues = torch.linalg.eigvalsh(second_moments)
+    dimensions = eigenvalues.sum() ** 2 / eigenvalues.square().sum()
     return {
         "R² of averages": r2,
         "σ² of slope": -1 / (2 * slope) if slope < 0 else math.nan,
-        "explained by distance": float(torch.corrcoef(torch.stack([distance, log_p]))[0, 1] ** 2),
-        "mean length": float(x.mean(0).norm()),
-        "dimensions": float(values.sum() ** 2 / values.square().sum()),
+        "explained by distance": float(correlations[0, 1] ** 2),
+        "mean length": float(features.mean(0).norm()),
+        "dimensions": float(dimensions),
     }

@@ -37,14 +37,17 @@ class SmallPictures:
     def __init__(self, images: Tensor) -> None:
         self.side = images.shape[-1]
         self.edge = self.side // 8
-        self.pixels = pad(images.float() / 255, (self.edge,) * 4)[:, 0]
+        grey = images[:, 0].float() / 255
+        self.pixels = pad(grey, (self.edge, self.edge, self.edge, self.edge))  # left, right, top, bottom
 
     def view(self, numbers: Tensor, draws: Generator) -> Tensor:
         """A random view of each of the pictures of these numbers, flat: moved, with noise."""
         count = len(numbers)
         top, left = torch.randint(2 * self.edge + 1, (2, count, 1, 1), generator=draws)
         places = torch.arange(self.side)
-        moved = self.pixels[numbers[:, None, None], top + places[:, None], left + places]
+        rows = top + places[:, None]
+        columns = left + places
+        moved = self.pixels[numbers[:, None, None], rows, columns]
         noise = torch.randn(count, self.side**2, generator=draws)
         return moved.flatten(1) + 0.2 * noise
 
@@ -81,16 +84,21 @@ class SmallPictures:
 
 def covered(logits: Tensor, own: Tensor, outer: float) -> float:
     """The share of queries for which all keys of the ring from 1 to ``outer`` percent score above the mean."""
+    positive = logits[own, own]
     keys = Candidates(logits.clone(), own)
-    return bounds.cnce(logits[own, own], keys, Ring(1, outer, k=None), Generator()).share
+    whole_ring = Ring(1, outer, k=None)
+    bound = bounds.cnce(positive, keys, whole_ring, Generator())
+    return bound.share
 
 
 def curves(pictures: SmallPictures, seeds: Sequence[int]) -> dict[str, NDArray[np.float64]]:
     """:func:`covered` of each of :data:`RINGS` at each of :data:`STOPS`, ``[stops, seeds]``."""
-    shares = np.empty((len(RINGS), len(STOPS), len(seeds)))
+    shares = {ring: np.empty((len(STOPS), len(seeds))) for ring in RINGS}
+    steps = STOPS[-1] + 1
     for column, seed in enumerate(seeds):
-        for stop, (step, net, draws) in enumerate(pictures.training(seed)):
-            scores, own = pictures.logits(net, draws, 250)
-            for row, outer in enumerate(RINGS.values()):
-                shares[row, stop, column] = covered(scores, own, at(outer, step, STOPS[-1] + 1))
-    return dict(zip(RINGS, shares, strict=True))
+        for row, (step, net, draws) in enumerate(pictures.training(seed)):
+            logits, own = pictures.logits(net, draws, 250)
+            for ring, outer in RINGS.items():
+                outer_now = at(outer, step, steps)
+                shares[ring][row, column] = covered(logits, own, outer_now)
+    return shares

@@ -41,14 +41,15 @@ SAID_GOOD: Mapping[str, tuple[Mapping[str, float], tuple[float, float]]] = {
 
 def two_forms(keys: int = 5) -> tuple[Tensor, Tensor]:
     """Eq. 8 with the ``d × d`` covariance, and as the library has it: losses of six queries, float64, in nats."""
-    draw = torch.Generator().manual_seed(0)
+    draws = torch.Generator().manual_seed(0)
 
-    def unit(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draws, dtype=torch.float64)
 
-    q = F.normalize(unit(6, 16), dim=1)
-    k = F.normalize(q[:, None] + 0.3 * unit(6, keys, 16), dim=2)
-    others = q @ F.normalize(unit(100, 16), dim=1).T / TAU
+    q = F.normalize(normal(6, 16), dim=1)
+    k = F.normalize(q[:, None] + 0.3 * normal(6, keys, 16), dim=2)
+    negatives = F.normalize(normal(100, 16), dim=1)
+    others = q @ negatives.T / TAU
     positives = cast("Joint", get("jcl/jcl").positives)
     strength = float(positives.strength)  # type: ignore[arg-type]
     mu = k.mean(1)
@@ -58,8 +59,10 @@ def two_forms(keys: int = 5) -> tuple[Tensor, Tensor]:
     mean = (q * mu).sum(1) / TAU
     lifted = mean + strength / (2 * TAU**2) * spread
     with_matrix = torch.logaddexp(lifted, others.logsumexp(1)) - mean
-    own, lift = positives.pair(torch.einsum("bmi,bi->bm", k, q) / TAU, 0, 1)
-    return with_matrix, multi_key_info_nce(own, others, lift)
+    scores_of_keys = torch.einsum("bmi,bi->bm", k, q) / TAU
+    own, lift = positives.pair(scores_of_keys, 0, 1)
+    without_matrix = multi_key_info_nce(own, others, lift)
+    return with_matrix, without_matrix
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def averages(*, most: int = 1024, draws: int = 400) -> Averages:
     frame = pd.DataFrame(columns, index=pd.Index(counts, name="keys"))
     limit = float(losses.mean())
     error = float(losses.std()) / losses.numel() ** 0.5
-    closed = {}
+    closed: dict[float, float] = {}
     for strength in (0.0, 1.0, 4.0):
         closed[strength] = float(joint.closed_form(mean, sd**2, c, TAU, strength))
     return Averages(frame, limit, error, closed)
@@ -100,9 +103,11 @@ def sweep(c: float) -> pd.DataFrame:
     m = 0.8
     variances = np.linspace(0, 0.04, 41)
     base = float(joint.closed_form(m, 0, c, TAU, 0))
-    columns = {"infinitely many keys": [joint.expected_loss(m, v, c, TAU) - base for v in variances]}
+    of_many_keys = [joint.expected_loss(m, v, c, TAU) - base for v in variances]
+    columns = {"infinitely many keys": of_many_keys}
     for strength in (0, 0.5, 1, 4):
-        columns[f"λ = {strength:g}"] = list(joint.closed_form(m, variances, c, TAU, strength) - base)
+        losses = joint.closed_form(m, variances, c, TAU, strength)
+        columns[f"λ = {strength:g}"] = list(losses - base)
     return pd.DataFrame(columns, index=pd.Index(variances, name="variance of q·k⁺"))
 
 
@@ -110,13 +115,14 @@ def inertness() -> pd.DataFrame:
     """What the covariance does to the loss, by number of negatives and λ; ``q·k⁺`` has mean .8 and variance .02."""
     m = 0.8
     v = 0.02
-    rows = []
+    rows: list[tuple[float, ...]] = []
     for count in (64, 1024, 4096, 65536):
         c = joint.log_sum_on_sphere(count, 128, TAU)
         without = joint.closed_form(m, v, c, TAU, 0)
         for strength in (0, 1, 4, 10):
             p = float(joint.positive_weight(m, v, c, TAU, strength))
-            added = float(joint.closed_form(m, v, c, TAU, strength) - without)
+            loss = joint.closed_form(m, v, c, TAU, strength)
+            added = float(loss - without)
             slope_by_v = strength * p / (2 * TAU**2)
             slope_by_m = (1 - p) / TAU
             rows.append((count, strength, p, added, slope_by_v / slope_by_m))
@@ -140,10 +146,18 @@ class ViewStatistics:
         copies = z.shape[1]
         if copies < 2:
             raise reject("copies", copies, "at least 2 views")
-        pairs = z @ z.mT
-        m = (pairs.sum(2) - 1) / (copies - 1)  # without the view itself, whose cosine is 1
-        v = (pairs.square().sum(2) - 1) / (copies - 1) - m.square()
-        return cls(pairs.mean((1, 2)), z.var(1, correction=0).mean(1), z.mean(1), m.mean(1), v.mean(1))
+        cosines = z @ z.mT  # [N, copies, copies]
+        others = copies - 1
+        m = (cosines.sum(2) - 1) / others  # without the view itself, whose cosine is 1
+        mean_square = (cosines.square().sum(2) - 1) / others
+        v = mean_square - m.square()
+        return cls(
+            cosine=cosines.mean((1, 2)),
+            variance=z.var(1, correction=0).mean(1),
+            centre=z.mean(1),
+            m=m.mean(1),
+            v=v.mean(1),
+        )
 
 
 def view_statistics(run: Run, encoders: nn.ModuleList, images: int, copies: int = 32) -> dict[Kind, ViewStatistics]:
@@ -154,46 +168,49 @@ def view_statistics(run: Run, encoders: nn.ModuleList, images: int, copies: int 
     source = run.data.pretrain
     order = subset_order(source.labels, images, seed=0)
     for number, (_, pixels) in enumerate(batches(source, order, 128, device, drop_last=False)):
-        draw = generator(run.seed, "figure 3", number, device)
-        views = [Augmented(1).make(pixels, view, draw) for _ in range(copies)]
+        draws = generator(run.seed, "figure 3", number, device)
+        views = [Augmented(1).make(pixels, view, draws) for _ in range(copies)]
         for kind in KINDS:
             with tasks.frozen(encoders):
-                features = [F.normalize(tasks.represent(encoders, each, kind), dim=1) for each in views]
-            statistics[kind].append(ViewStatistics.of(torch.stack(features, 1).double()))
+                features = [tasks.represent(encoders, each, kind) for each in views]
+            unit_features = F.normalize(torch.stack(features, 1), dim=2)
+            statistics[kind].append(ViewStatistics.of(unit_features.double()))
     return {kind: _joined(batches_of_kind) for kind, batches_of_kind in statistics.items()}
 
 
 def _joined(parts: Sequence[ViewStatistics]) -> ViewStatistics:
     """The statistics of the images of several batches, on the CPU."""
-    columns = []
+    columns: list[Tensor] = []
     for field in fields(ViewStatistics):
-        columns.append(torch.cat([getattr(part, field.name) for part in parts]).cpu())
+        values = [getattr(part, field.name) for part in parts]
+        columns.append(torch.cat(values).cpu())
     return ViewStatistics(*columns)
 
 
 def closeness(numbers: Mapping[str, Mapping[Kind, ViewStatistics]]) -> pd.DataFrame:
     """Mean cosine of views of one image, of views of different images, and the difference; label to statistics."""
-    rows = {}
+    rows: dict[tuple[str, Kind], dict[str, float]] = {}
     for label, kinds in numbers.items():
-        for kind, of in kinds.items():
-            n = len(of.centre)
-            total = of.centre.sum(0)
-            products = total @ total - of.centre.square().sum()  # over all pairs of different images
+        for kind, statistics in kinds.items():
+            n = len(statistics.centre)
+            total = statistics.centre.sum(0)
+            products = total @ total - statistics.centre.square().sum()  # over all pairs of different images
             other = float(products / (n * (n - 1)))
-            same = float(of.cosine.mean())
+            same = float(statistics.cosine.mean())
             rows[label, kind] = {"same image": same, "other images": other, "apart": same - other}
     return pd.DataFrame(rows).T.rename_axis(["row", "features"])
 
 
 def weights(numbers: Mapping[str, Mapping[Kind, ViewStatistics]], c: float) -> pd.DataFrame:
     """p⁺ at λ = 0 and 4, at the m and v that encoders have: means over the images; label to statistics."""
-    rows = {}
+    rows: dict[str, dict[str, float]] = {}
     for label, kinds in numbers.items():
         statistics = kinds["embedding"]
         m = statistics.m.numpy()
         v = statistics.v.clamp(min=0).numpy()
         row = {"m": m.mean(), "v": v.mean()}
         for strength in (0, 4):
-            row[f"p⁺, λ = {strength:g}"] = joint.positive_weight(m, v, c, TAU, strength).mean()
+            p = joint.positive_weight(m, v, c, TAU, strength)
+            row[f"p⁺, λ = {strength:g}"] = p.mean()
         rows[label] = row
     return pd.DataFrame(rows).T

@@ -68,16 +68,20 @@ class Reading:
 
 def networks(seeds: Sequence[int], salt: int) -> Networks:
     """A network from R to R^WIDTH for each seed; equal seeds start equal, ``salt`` tells those of X and Y apart."""
-    sizes = list(itertools.pairwise([1] + [WIDTH] * LAYERS))
+    widths = [1, *[WIDTH] * LAYERS]
+    sizes = list(itertools.pairwise(widths))  # inputs and outputs of each layer
     weights: list[list[Tensor]] = []
     biases: list[list[Tensor]] = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(1_000_003 * seed + salt)
-        weights.append([])
-        biases.append([])
+        weights_of_seed: list[Tensor] = []
+        biases_of_seed: list[Tensor] = []
         for inputs, outputs in sizes:
-            weights[-1].append(symmetric((inputs, outputs), generator) / math.sqrt(inputs))
-            biases[-1].append(symmetric((1, outputs), generator) / math.sqrt(inputs))
+            scale = math.sqrt(inputs)
+            weights_of_seed.append(symmetric((inputs, outputs), generator) / scale)
+            biases_of_seed.append(symmetric((1, outputs), generator) / scale)
+        weights.append(weights_of_seed)
+        biases.append(biases_of_seed)
     return Networks(weights, biases)
 
 
@@ -93,7 +97,8 @@ def choose(scores: Tensor, own: Tensor, percent: float, draws: Tensor) -> Tensor
         return position + (position >= own[:, None])
     scores.scatter_(1, own[:, None], -math.inf)
     # numpy's partition of float32 is several times faster than torch's topk on a CPU
-    members = torch.from_numpy(np.argpartition(scores.numpy(), keys - count, axis=1)[:, keys - count :])
+    order = np.argpartition(scores.numpy(), keys - count, axis=1)
+    members = torch.from_numpy(order[:, keys - count :])
     return members.gather(1, position)
 
 
@@ -101,7 +106,9 @@ def _closeness(middle: Tensor, bank: Tensor) -> Tensor:
     """``[B, N]``: a·b − ½‖b‖², which is −½‖a − b‖² up to what is the same in a row."""
     ones = torch.ones_like(middle[:, :1])
     halves = -0.5 * bank.square().sum(1, keepdim=True)
-    return torch.cat([middle, ones], 1) @ torch.cat([bank, halves], 1).T
+    extended_middle = torch.cat([middle, ones], 1)
+    extended_bank = torch.cat([bank, halves], 1)
+    return extended_middle @ extended_bank.T
 
 
 def contrast(
@@ -117,7 +124,7 @@ def contrast(
 
     Anchors and positives are ``[M, B, E]``, the bank ``[M, N, E]``, own ``[M, B]``, draws ``[M, B, K]``.
     """
-    values = []
+    values: list[Tensor] = []
     models = zip(anchors.unbind(), bank.unbind(), positives.detach(), strict=True)
     for model, (anchor, keys, positive) in enumerate(models):
         percent = percents[model]
@@ -151,7 +158,9 @@ def encode(nets: Networks, inputs: Tensor, output: Output) -> Tensor:
 
 def sample(seed: int, count: int = POINTS) -> tuple[Tensor, Tensor]:
     """``count`` pairs of the paper's normal distribution: x and y, ``[count, 1]`` each."""
-    return JointGaussian(np.array(COVARIANCE), 1).sample(count, torch.Generator().manual_seed(seed))
+    distribution = JointGaussian(np.array(COVARIANCE), 1)
+    draws = torch.Generator().manual_seed(seed)
+    return distribution.sample(count, draws)
 
 
 def data(reading: Reading, seeds: Sequence[int], points: int) -> tuple[Tensor, Tensor]:
@@ -242,12 +251,18 @@ def fit(
     """
     training = _SideBySide(reading, percents, seeds, points)
     batches_of_seeds = [order(seed, points, negatives, batch) for seed in seeds]
-    curve = []
+    curve: list[Tensor] = []
     for _ in range(epochs):
         total = torch.zeros(len(training.models))
         for _ in range(0, points, batch):
-            rows, draws = zip(*(next(batches) for batches in batches_of_seeds), strict=True)
-            own = torch.stack(rows)[training.place]
-            total += training.step(own, torch.stack(draws)[training.place])
+            own_of_seeds: list[Tensor] = []
+            draws_of_seeds: list[Tensor] = []
+            for batches in batches_of_seeds:
+                own, draws = next(batches)
+                own_of_seeds.append(own)
+                draws_of_seeds.append(draws)
+            own_of_models = torch.stack(own_of_seeds)[training.place]
+            draws_of_models = torch.stack(draws_of_seeds)[training.place]
+            total += training.step(own_of_models, draws_of_models)
         curve.append(total / points)
     return Fitted(training.models, training.net_x, training.net_y, torch.stack(curve))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -44,25 +43,38 @@ def replicas(width: int, seeds: Sequence[int], *, train: int = 600, test: int = 
     """
     x, y = _digits()
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    seen, held = order[:train], order[train : train + test]
-    target = F.one_hot(y[seen], 10).double() * 2 - 1
-    right = []
+    to_train = order[:train]
+    to_test = order[train : train + test]
+    target = F.one_hot(y[to_train], 10).double() * 2 - 1
+    penalty = train / 600 * torch.eye(width + 1, dtype=torch.float64)
+    is_right: list[Tensor] = []
     for seed in seeds:
-        rng = torch.Generator().manual_seed(seed)
-        weights = torch.randn(x.shape[1], width, generator=rng, dtype=torch.float64) / x.shape[1] ** 0.5
-        bias = torch.randn(width, generator=rng, dtype=torch.float64)
-        code = torch.cat([(x @ weights + bias).relu(), torch.ones(len(x), 1, dtype=torch.float64)], 1)
-        inner = code[seen].T @ code[seen] + train / 600 * torch.eye(width + 1, dtype=torch.float64)
-        solved = torch.linalg.solve(inner, code[seen].T @ target)
-        right.append((code[held] @ solved).argmax(1) == y[held])
-    return torch.stack(right)
+        features = _random_features(x, width, seed)
+        of_train = features[to_train]
+        weights = torch.linalg.solve(of_train.T @ of_train + penalty, of_train.T @ target)
+        predicted = (features[to_test] @ weights).argmax(1)
+        is_right.append(predicted == y[to_test])
+    return torch.stack(is_right)
+
+
+def _random_features(x: Tensor, width: int, seed: int) -> Tensor:
+    """``width`` ReLU features of Gaussian weights, and a one, of each row of ``x`` ``[N, p]``: ``[N, width + 1]``."""
+    rng = torch.Generator().manual_seed(seed)
+    inputs = x.shape[1]
+    weights = torch.randn(inputs, width, generator=rng, dtype=torch.float64) / inputs**0.5
+    bias = torch.randn(width, generator=rng, dtype=torch.float64)
+    hidden = (x @ weights + bias).relu()
+    one = torch.ones(len(x), 1, dtype=torch.float64)
+    return torch.cat([hidden, one], 1)
 
 
 def _digits() -> tuple[Tensor, Tensor]:
+    """Pixels ``[N, 64]`` of all digits, standardised as a whole, and their classes ``[N]``."""
     splits = data.load("digits")
     pictures = torch.cat([splits.train.images, splits.test.images]).double().flatten(1)
     labels = torch.cat([splits.train.labels, splits.test.labels])
-    return (pictures - pictures.mean(0)) / pictures.std(), labels
+    standardised = (pictures - pictures.mean(0)) / pictures.std()
+    return standardised, labels
 
 
 def power(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
@@ -77,17 +89,20 @@ def power(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
     check_range("gap", abs(gap), 0)
     check_range("level", level, 0, 1, above=True)
     df = 2 * seeds - 2
-    shift = abs(gap) / (sd * math.sqrt(2 / seeds))
+    shift = abs(gap) / (sd * math.sqrt(2 / seeds))  # in standard errors of the difference
     critical = float(special.stdtrit(df, 1 - level / 2))
-    # all the mass of S is within these; Phi(shift - critical S) is a step of width 1/critical
+    # all the mass of S is between these
     low = math.sqrt(2 * special.gammaincinv(df / 2, 1e-18) / df)
     high = math.sqrt(2 * special.gammainccinv(df / 2, 1e-18) / df)
-    edges = np.clip([low, (shift - 9) / critical, shift / critical, (shift + 9) / critical, high], low, high)
-    half = np.diff(edges)[:, None] / 2
-    s = edges[:-1, None] + half * (1 + _NODES)
-    rejected = special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s)
-    integral = float((half * _WEIGHTS * _density_of_sd(s, df) * rejected).sum())
-    return min(1.0, integral)
+    # Phi(shift - critical S) is a step of width 1/critical, and flat nine such widths away
+    step = [(shift - 9) / critical, shift / critical, (shift + 9) / critical]
+    edges = np.clip([low, *step, high], low, high)
+    half_lengths = np.diff(edges)[:, None] / 2
+    s = edges[:-1, None] + half_lengths * (1 + _NODES)
+    rejected_above = special.ndtr(shift - critical * s)
+    rejected_below = special.ndtr(-shift - critical * s)
+    integrand = half_lengths * _WEIGHTS * _density_of_sd(s, df) * (rejected_above + rejected_below)
+    return min(1.0, float(integrand.sum()))
 
 
 def _density_of_sd(s: NDArray[np.float64], df: int) -> NDArray[np.float64]:
@@ -122,13 +137,14 @@ def picked_on(right: Tensor, images: int, draws: int = 200) -> tuple[float, floa
     and percent of the same network on the others, both the mean over draws from a fixed generator.
     """
     rng = torch.Generator().manual_seed(0)
-    share = right.double()
-    percents = []
+    is_right = right.double()
+    percents: list[tuple[float, float]] = []
     for _ in range(draws):
         order = torch.randperm(right.shape[1], generator=rng)
-        on_drawn = share[:, order[:images]].mean(1)
-        on_others = share[:, order[images:]].mean(1)
-        percents.append((100 * float(on_drawn.max()), 100 * float(on_others[on_drawn.argmax()])))
+        on_drawn = is_right[:, order[:images]].mean(1)
+        on_others = is_right[:, order[images:]].mean(1)
+        best = on_drawn.argmax()
+        percents.append((100 * float(on_drawn[best]), 100 * float(on_others[best])))
     published, true = np.mean(percents, 0)
     return float(published), float(true)
 
@@ -139,8 +155,9 @@ def published_gaps() -> pd.DataFrame:
     Two standard errors in points: ``unpaired`` as if the rows were scored on different images, ``least`` the smallest
     that one set of images allows, when all images on which the rows differ speak for the better one.
     """
-    lines = []
-    for plan in (papers.plan(*name) for name in papers.plans()):
+    lines: list[dict[str, object]] = []
+    for key in papers.plans():
+        plan = papers.plan(*key)
         for name, column in plan.columns.items():
             items = TEST_ITEMS.get(column.on or column.data)
             if items is None or tasks.metric(column.metric).error != "binomial":
@@ -150,21 +167,27 @@ def published_gaps() -> pd.DataFrame:
                 low = plan.published_value(name, base)
                 if high is None or low is None:
                     continue
-                p, q = high / 100, low / 100
-                gap = abs(p - q)
-                lines.append(
-                    {
-                        "paper": plan.paper,
-                        "table": plan.table,
-                        "column": name,
-                        "claim": f"{plan.label(method)} − {plan.label(base)}",
-                        "gap": high - low,
-                        "items": items,
-                        "unpaired": 100 * math.sqrt((p * (1 - p) + q * (1 - q)) / items),
-                        "least": 100 * math.sqrt(gap * (1 - gap) / items),
-                    }
-                )
+                line: dict[str, object] = {
+                    "paper": plan.paper,
+                    "table": plan.table,
+                    "column": name,
+                    "claim": f"{plan.label(method)} − {plan.label(base)}",
+                    "gap": high - low,
+                    "items": items,
+                }
+                lines.append(line | _errors_of_gap(high, low, items))
     return pd.DataFrame(lines)
+
+
+def _errors_of_gap(high: float, low: float, items: int) -> dict[str, float]:
+    """The errors of a difference of two accuracies in percent on so many images, as :func:`published_gaps` has them."""
+    p = high / 100
+    q = low / 100
+    gap = abs(p - q)
+    return {
+        "unpaired": 100 * math.sqrt((p * (1 - p) + q * (1 - q)) / items),
+        "least": 100 * math.sqrt(gap * (1 - gap) / items),
+    }
 
 
 def collapsed_bound(angle: float, batches: int = 16, batch: int = 64, tau: float = 0.2) -> float:
@@ -173,7 +196,8 @@ def collapsed_bound(angle: float, batches: int = 16, batch: int = 64, tau: float
     A queue holds ``batches`` × ``batch`` keys; those of *a* steps ago lie at ``a·angle`` radians from the query.
     """
     ages = np.arange(1, batches + 1)
-    others = batch * np.exp((np.cos(ages * angle) - 1) / tau).sum()
+    below_positive = (np.cos(ages * angle) - 1) / tau  # logit of a key of that age, less the positive's
+    others = batch * np.exp(below_positive).sum()
     return float(math.log(batches * batch + 1) - math.log1p(others))
 
 
@@ -197,9 +221,10 @@ def drift(step: float, *, seed: int = 0) -> Drift:
     pictures = images.float()
     rng = torch.Generator().manual_seed(seed)
     encoder = _Wanderer(pictures.shape[1], rng)
-    *batches, last = torch.randperm(len(pictures), generator=rng)[: 17 * 64].split(64)
-    views = []
-    embeddings = []
+    order = torch.randperm(len(pictures), generator=rng)
+    *batches, last = order[: 17 * 64].split(64)
+    views: list[Tensor] = []
+    embeddings: list[Tensor] = []
     for index in batches:
         view = encoder.view(pictures[index])
         views.append(view)
@@ -225,8 +250,10 @@ class _Wanderer:
 
     def __init__(self, inputs: int, rng: torch.Generator) -> None:
         self.rng = rng
-        self.weights = [torch.randn(a, b, generator=rng) / a**0.5 for a, b in pairwise((inputs, 64, 32))]
-        self.scale = [float(weight.std()) for weight in self.weights]
+        first = torch.randn(inputs, 64, generator=rng) / inputs**0.5
+        last = torch.randn(64, 32, generator=rng) / 64**0.5
+        self.weights = [first, last]
+        self.scale = [float(weight.std()) for weight in self.weights]  # of each layer, as initialised
 
     def view(self, pictures: Tensor) -> Tensor:
         """Pictures with noise."""
@@ -235,19 +262,23 @@ class _Wanderer:
     def embed(self, views: Tensor) -> Tensor:
         """Unit embeddings ``[B, 32]``."""
         first, last = self.weights
-        return F.normalize((views @ first).relu() @ last, dim=1)
+        hidden = (views @ first).relu()
+        return F.normalize(hidden @ last, dim=1)
 
     def move(self, step: float) -> None:
         """Add ``step`` times the initial size of the weights, in a random direction."""
-        for k, weight in enumerate(self.weights):
-            self.weights[k] = weight + step * self.scale[k] * torch.randn(weight.shape, generator=self.rng)
+        for layer, weight in enumerate(self.weights):
+            direction = torch.randn(weight.shape, generator=self.rng)
+            self.weights[layer] = weight + step * self.scale[layer] * direction
 
 
 def _bound(query: Tensor, positive: Tensor, keys: Tensor, tau: float = 0.2) -> float:
     """``log(K + 1) − L`` in nats, mean over queries ``[B, d]``, for keys ``[K, d]``."""
-    score = (query * positive).sum(1) / tau
-    every = torch.cat([score[:, None], query @ keys.T / tau], 1)
-    return float((math.log(every.shape[1]) + score - every.logsumexp(1)).mean())
+    of_positive = (query * positive).sum(1) / tau
+    of_keys = query @ keys.T / tau
+    logits = torch.cat([of_positive[:, None], of_keys], 1)
+    bounds = math.log(logits.shape[1]) + of_positive - logits.logsumexp(1)
+    return float(bounds.mean())
 
 
 def accuracies(right: Tensor) -> NDArray[np.float64]:

@@ -31,44 +31,63 @@ FOUR: Mapping[str, tuple[int, ...]] = {"a": (0, 1, 2, 3), "b": (0, 1), "c": (0, 
 
 def pairs(views: int, graph: Graph) -> list[tuple[int, int]]:
     """Unordered pairs of views whose information is summed: the first with each other (``core``), or all."""
-    return [pair for pair in itertools.combinations(range(views), 2) if graph == "full" or 0 in pair]
+    all_pairs = list(itertools.combinations(range(views), 2))
+    if graph == "full":
+        return all_pairs
+    return [pair for pair in all_pairs if 0 in pair]
 
 
 def information(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
     """Mutual information, in bits, of two codes of equally likely states: ``[S, p]`` and ``[S, q]``."""
-
-    def entropy(code: NDArray[np.int64]) -> float:
-        share = np.unique(code, axis=0, return_counts=True)[1] / len(code)
-        return float(-(share * np.log2(share)).sum())
-
-    return entropy(first) + entropy(second) - entropy(np.concatenate([first, second], 1))
+    both = np.concatenate([first, second], 1)
+    return _entropy(first) + _entropy(second) - _entropy(both)
 
 
-def _views_of(world: Mapping[str, Sequence[int]]) -> int:
-    return 1 + max(view for holders in world.values() for view in holders)
+def _entropy(code: NDArray[np.int64]) -> float:
+    """Entropy, in bits, of a code of equally likely states: ``[S, p]``."""
+    _, counts = np.unique(code, axis=0, return_counts=True)
+    probabilities = counts / len(code)
+    return float(-(probabilities * np.log2(probabilities)).sum())
+
+
+def _count_views(world: Mapping[str, Sequence[int]]) -> int:
+    """How many views there are, where the last one holds some bit of the world."""
+    last_views = [max(views) for views in world.values()]
+    return 1 + max(last_views)
 
 
 def of_world(world: Mapping[str, Sequence[int]]) -> tuple[list[list[int]], list[str]]:
     """The bits of each view, and their names: the world's, then a private one of each view."""
-    views = range(_views_of(world))
-    holders = dict(world) | {f"private {view}": (view,) for view in views}
-    bits_of_views = [[n for n, bit in enumerate(holders) if view in holders[bit]] for view in views]
-    return bits_of_views, list(holders)
+    count = _count_views(world)
+    views_of_bit = dict(world)
+    for view in range(count):
+        views_of_bit[f"private {view}"] = (view,)
+    bits_of_views = [_bits_of_view(views_of_bit, view) for view in range(count)]
+    return bits_of_views, list(views_of_bit)
+
+
+def _bits_of_view(world: Mapping[str, Sequence[int]], view: int) -> list[int]:
+    """The numbers of the bits that a view holds."""
+    return [number for number, views in enumerate(world.values()) if view in views]
 
 
 def prices(world: Mapping[str, Sequence[int]], graph: Graph) -> dict[str, float]:
     """By how many bits the sum of informations falls without each bit, by enumeration of all states."""
-    held, names = of_world(world)
+    bits_of_views, names = of_world(world)
     states = np.array(list(itertools.product((0, 1), repeat=len(names))), dtype=np.int64)
+    whole = _total_information(states, bits_of_views, graph)
+    price: dict[str, float] = {}
+    for number, name in enumerate(names):
+        without = states.copy()
+        without[:, number] = 0
+        price[name] = whole - _total_information(without, bits_of_views, graph)
+    return price
 
-    def total(without: int | None) -> float:
-        bits = states.copy()
-        if without is not None:
-            bits[:, without] = 0
-        return sum(information(bits[:, held[i]], bits[:, held[j]]) for i, j in pairs(len(held), graph))
 
-    whole = total(None)
-    return {bit: whole - total(n) for n, bit in enumerate(names)}
+def _total_information(states: NDArray[np.int64], bits_of_views: Sequence[Sequence[int]], graph: Graph) -> float:
+    """Sum over the pairs of a graph of the informations of two views, in bits; ``[S, bits]`` equally likely states."""
+    views = [states[:, bits] for bits in bits_of_views]
+    return sum(information(views[i], views[j]) for i, j in pairs(len(views), graph))
 
 
 def kept(world: Mapping[str, Sequence[int]], graph: Graph, room: int) -> tuple[float, list[Holding]]:
@@ -76,32 +95,44 @@ def kept(world: Mapping[str, Sequence[int]], graph: Graph, room: int) -> tuple[f
 
     A way has no more bits than it needs, and is given as bit to the views that keep it.
     """
-    count = _views_of(world)
-    choices = [_selections(world, view, room) for view in range(count)]  # of each view, as sets of bits
-    grid = np.meshgrid(*(np.array(each) for each in choices), indexing="ij")
-    value = sum(np.bitwise_count(grid[i] & grid[j]).astype(int) for i, j in pairs(count, graph))
-    used = sum(np.bitwise_count(each).astype(int) for each in grid)
-    largest = np.max(value)
-    fewest = used[value == largest].min()
-    best = np.argwhere((value == largest) & (used == fewest))
-    ways = []
+    count = _count_views(world)
+    selections = [_selections(world, view, room) for view in range(count)]
+    # every way to choose a selection for each view: an array a view, all with one axis a view
+    chosen = np.meshgrid(*selections, indexing="ij")
+    shared = sum(_set_sizes(chosen[i] & chosen[j]) for i, j in pairs(count, graph))
+    used = np.sum([_set_sizes(sets) for sets in chosen], axis=0)
+    largest = np.max(shared)
+    is_largest = shared == largest
+    fewest = used[is_largest].min()
+    best = np.argwhere(is_largest & (used == fewest))
+    ways: list[Holding] = []
     for place in best:
-        masks = [choices[view][k] for view, k in enumerate(place)]
-        way = {}
-        for n, bit in enumerate(world):
-            way[bit] = tuple(view for view in range(count) if masks[view] >> n & 1)
-        ways.append(way)
+        sets = [selections[view][number] for view, number in enumerate(place)]
+        ways.append(_as_holding(world, sets))
     return float(largest), ways
 
 
 def _selections(world: Mapping[str, Sequence[int]], view: int, room: int) -> list[int]:
-    """All sets of at most ``room`` of the bits that a view holds; number n is in a set whose n-th binary digit is 1."""
-    held = [n for n, bit in enumerate(world) if view in world[bit]]
-    selections = []
+    """All sets of at most ``room`` of the bits that a view holds; bit n is in a set whose n-th binary digit is 1."""
+    held = _bits_of_view(world, view)
+    selections: list[int] = []
     for size in range(room + 1):
         for members in itertools.combinations(held, size):
-            selections.append(sum(1 << n for n in members))
+            selections.append(sum(1 << bit for bit in members))
     return selections
+
+
+def _set_sizes(sets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many bits are in each set."""
+    return np.bitwise_count(sets).astype(np.int64)
+
+
+def _as_holding(world: Mapping[str, Sequence[int]], sets: Sequence[int]) -> Holding:
+    """The views that keep each bit, from the set of bits that each view keeps."""
+    holding: Holding = {}
+    for number, bit in enumerate(world):
+        holding[bit] = tuple(view for view, kept_bits in enumerate(sets) if kept_bits >> number & 1)
+    return holding
 
 
 @dataclass(frozen=True)
@@ -113,36 +144,50 @@ class LinearEncoders:
 
     def embed(self, views: Sequence[Tensor], generator: torch.Generator) -> list[Tensor]:
         """``[B, m]`` of each view: numbers of mean power one over the batch, and noise."""
-        out = []
+        embeddings: list[Tensor] = []
         for view, weight in zip(views, self.weights, strict=True):
-            z = view @ weight
-            z = z / z.square().mean(0).sqrt().clamp(min=1e-6)
-            out.append(z + self.noise * torch.randn(z.shape, generator=generator))
-        return out
+            signal = view @ weight
+            root_mean_square = signal.square().mean(0).sqrt()
+            signal = signal / root_mean_square.clamp(min=1e-6)
+            noise = torch.randn(signal.shape, generator=generator)
+            embeddings.append(signal + self.noise * noise)
+        return embeddings
 
 
 def new(sizes: Sequence[int], room: int, noise: float, generator: torch.Generator) -> LinearEncoders:
-    """Encoders as initialised: Gaussian weights."""
-    return LinearEncoders(tuple(torch.randn(n, room, generator=generator) / math.sqrt(n) for n in sizes), noise)
+    """Untrained encoders of views of ``sizes`` bits: normal weights of variance 1 over the number of bits."""
+    weights: list[Tensor] = []
+    for size in sizes:
+        normal = torch.randn(size, room, generator=generator)
+        weights.append(normal / math.sqrt(size))
+    return LinearEncoders(tuple(weights), noise)
 
 
 def infonce(first: Tensor, second: Tensor, scale: Tensor) -> Tensor:
     """Mean InfoNCE of both directions, nats, with the critic ``−e^scale·‖z − z′‖²``: ``[B, m]`` twice."""
-    scores = -scale.exp() * torch.cdist(first, second).square()
+    square_distances = torch.cdist(first, second).square()
+    scores = -scale.exp() * square_distances
     target = torch.arange(len(first))
-    return (F.cross_entropy(scores, target) + F.cross_entropy(scores.T, target)) / 2
+    from_first = F.cross_entropy(scores, target)
+    from_second = F.cross_entropy(scores.T, target)
+    return (from_first + from_second) / 2
 
 
-def _draw(
-    draw: Sequence[Sequence[int]], bits: int, count: int, generator: torch.Generator
+def _draw_states(
+    bits_of_views: Sequence[Sequence[int]],
+    bits: int,
+    count: int,
+    generator: torch.Generator,
 ) -> tuple[Tensor, list[Tensor]]:
-    """States of the world, ±1 ``[count, bits]``, and what each view sees of them."""
-    world = torch.randint(2, (count, bits), generator=generator).float() * 2 - 1
-    return world, [world[:, list(held)] for held in draw]
+    """States of the world, ±1 ``[count, bits]``, and what each view sees of them, ``[count, n_v]``."""
+    zeros_and_ones = torch.randint(2, (count, bits), generator=generator).float()
+    world = zeros_and_ones * 2 - 1
+    views = [world[:, list(held)] for held in bits_of_views]
+    return world, views
 
 
 def train(
-    draw: Sequence[Sequence[int]],
+    bits_of_views: Sequence[Sequence[int]],
     bits: int,
     graph: Graph,
     room: int,
@@ -152,36 +197,56 @@ def train(
     batch: int = 128,
     noise: float = 0.4,
 ) -> LinearEncoders:
-    """Encoders of fair bits, one a view that holds the bits of ``draw``, trained by CMC on fresh batches."""
+    """Encoders of fair bits, one for each view, trained by CMC on fresh batches.
+
+    Args:
+        bits_of_views: the numbers of the bits that each view holds.
+        bits: how many bits the world has.
+        graph: the pairs of views whose losses are summed.
+        room: width of the embeddings.
+        seed: of weights, batches and noise.
+        steps: of Adam, each on one batch.
+        batch: states of the world in a batch.
+        noise: sd of what is added to each number of an embedding.
+    """
     generator = torch.Generator().manual_seed(seed)
-    encoders = new([len(held) for held in draw], room, noise, generator)
-    scale = torch.zeros(len(draw), len(draw), requires_grad=True)
+    sizes = [len(held) for held in bits_of_views]
+    encoders = new(sizes, room, noise, generator)
     for weight in encoders.weights:
         weight.requires_grad_()
-    optimiser = torch.optim.Adam([*encoders.weights, scale], lr=0.03)
+    count = len(bits_of_views)
+    log_scale = torch.zeros(count, count, requires_grad=True)  # of each pair's critic
+    optimiser = torch.optim.Adam([*encoders.weights, log_scale], lr=0.03)
     for _ in range(steps):
-        _, views = _draw(draw, bits, batch, generator)
+        _, views = _draw_states(bits_of_views, bits, batch, generator)
         z = encoders.embed(views, generator)
-        losses = [infonce(z[i], z[j], scale[i, j]) for i, j in pairs(len(draw), graph)]
+        losses = [infonce(z[i], z[j], log_scale[i, j]) for i, j in pairs(count, graph)]
+        loss = torch.stack(losses).sum()
         optimiser.zero_grad()
-        torch.stack(losses).sum().backward()
+        loss.backward()
         optimiser.step()
-    return LinearEncoders(tuple(weight.detach() for weight in encoders.weights), noise)
+    trained = tuple(weight.detach() for weight in encoders.weights)
+    return LinearEncoders(trained, noise)
 
 
-def read(encoders: LinearEncoders, draw: Sequence[Sequence[int]], bits: int, *, seed: int) -> list[Tensor]:
+def read(encoders: LinearEncoders, bits_of_views: Sequence[Sequence[int]], bits: int, *, seed: int) -> list[Tensor]:
     """How well each bit of the world is read from each view's embedding, and last from all views together.
 
     ``[bits]`` each: share of 4,000 new states whose bit has the sign of a least-squares fit on as many others.
     """
-    generator, count = torch.Generator().manual_seed(10_000 + seed), 4000
-    world, views = _draw(draw, bits, 2 * count, generator)
-    z = encoders.embed(views, generator)
-    out = []
-    for seen in (*z, torch.cat(z, 1)):
-        fitted = torch.linalg.lstsq(seen[:count], world[:count]).solution
-        out.append(((seen[count:] @ fitted > 0) == (world[count:] > 0)).double().mean(0))
-    return out
+    count = 4000
+    generator = torch.Generator().manual_seed(10_000 + seed)
+    world, views = _draw_states(bits_of_views, bits, 2 * count, generator)
+    embeddings = encoders.embed(views, generator)
+    all_together = torch.cat(embeddings, 1)
+    is_one = world[count:] > 0
+    accuracies: list[Tensor] = []
+    for embedding in (*embeddings, all_together):
+        readout = torch.linalg.lstsq(embedding[:count], world[:count]).solution
+        says_one = embedding[count:] @ readout > 0
+        is_right = says_one == is_one
+        accuracies.append(is_right.double().mean(0))
+    return accuracies
 
 
 PARTNERS = {"sees both": (True, True), "sees y": (True, False), "sees n": (False, True)}
@@ -195,8 +260,9 @@ def best_code(partners: Sequence[str], *, n_flip: float = 0.04) -> tuple[float, 
     accuracy of y from the best of all codes; and the sums of informations, in bits, of the codes ``y`` and ``n``.
     """
     check_range("n_flip", n_flip, 0, 0.5)
-    y, n = (bit.ravel() for bit in np.meshgrid((0, 1), (0, 1), indexing="ij"))
-    views = []
+    y = np.array([0, 0, 1, 1])  # in each of the four states
+    n = np.array([0, 1, 0, 1])
+    views: list[NDArray[np.float64]] = []
     for partner in partners:
         sees_y, sees_n = PARTNERS[partner]
         flip_of_y = 0.1 if sees_y else 0.5  # half of the bits flipped is nothing seen
@@ -205,7 +271,9 @@ def best_code(partners: Sequence[str], *, n_flip: float = 0.04) -> tuple[float, 
         of_n = _seen(n, flip_of_n)
         views.append(of_y[:, :, None] * of_n[:, None])
     codes = [np.array(code) for code in itertools.product((0, 1), repeat=4)]
-    best = max(codes, key=lambda code: round(_shared_with(views, code), 12))
+    # rounded, so that of codes that share as much the first is chosen
+    informations = [round(_shared_with(views, code), 12) for code in codes]
+    best = codes[informations.index(max(informations))]
     right = 0
     for value in (0, 1):
         labels = y[best == value]
@@ -214,7 +282,7 @@ def best_code(partners: Sequence[str], *, n_flip: float = 0.04) -> tuple[float, 
 
 
 def _seen(bit: NDArray[np.int64], flip: float) -> NDArray[np.float64]:
-    """How likely a view sees 0 and 1, ``[4, 2]``, in each state whose bit is given, ``[4]``."""
+    """Probabilities ``[4, 2]`` that a view sees 0 and 1 in each state, whose bit is given, ``[4]``."""
     return np.where(bit[:, None] == (0, 1), 1 - flip, flip)
 
 
@@ -222,20 +290,29 @@ def _shared_with(views: Sequence[NDArray[np.float64]], code: NDArray[np.int64]) 
     """Sum of the informations, in bits, of a code ``[4]`` of the states and each view ``[4, 2, 2]``."""
     total = 0.0
     for view in views:
-        joint = np.stack([view[code == value].reshape(-1, 4).sum(0) / 4 for value in (0, 1)])
+        seen = view.reshape(4, 4)  # of each state, the probabilities of the four things that a view may see
+        where_zero = seen[code == 0].sum(0) / 4
+        where_one = seen[code == 1].sum(0) / 4
+        joint = np.stack([where_zero, where_one])
         product = joint.sum(1, keepdims=True) * joint.sum(0)
-        total += rel_entr(joint, product).sum() / math.log(2)
+        nats = rel_entr(joint, product).sum()
+        total += nats / math.log(2)
     return float(total)
 
 
 def floors(views: Sequence[int], *, room: int = 8) -> dict[int, float]:
     """Accuracy of 8 label bits from M untrained encoders; each view holds all of them, and as many of its own."""
     labels = 8
-    accuracies = {}
+    accuracies: dict[int, float] = {}
     for count in views:
-        draw = [[*range(labels), *range(labels * (1 + v), labels * (2 + v))] for v in range(count)]
-        encoders = new([2 * labels] * count, room, 0.5, torch.Generator().manual_seed(0))
-        *_, from_all_views = read(encoders, draw, labels * (1 + count), seed=0)
+        bits_of_views: list[list[int]] = []
+        for view in range(count):
+            first_own = labels * (1 + view)
+            own = range(first_own, first_own + labels)
+            bits_of_views.append([*range(labels), *own])
+        generator = torch.Generator().manual_seed(0)
+        encoders = new([2 * labels] * count, room, 0.5, generator)
+        *_, from_all_views = read(encoders, bits_of_views, labels * (1 + count), seed=0)
         accuracies[count] = float(from_all_views[:labels].mean())
     return accuracies
 
@@ -248,7 +325,8 @@ def u_formula(shared: float, *, room: int = 8) -> float:
     """
     if not shared:
         return 0.5
-    noise, labels = 0.5, 8
+    noise = 0.5
+    labels = 8
     if shared <= room:
         margin = math.sqrt(room / shared) / noise
     else:
@@ -256,21 +334,27 @@ def u_formula(shared: float, *, room: int = 8) -> float:
         margin = math.sqrt(explained / (1 - explained))
     right = 0.5 * (1 + math.erf(margin / math.sqrt(2)))
     read_bits = min(shared, labels)
-    return (read_bits * right + (labels - read_bits) / 2) / labels
+    guessed_right = (labels - read_bits) / 2
+    return (read_bits * right + guessed_right) / labels
 
 
 def u_trained(shared: int, *, seed: int, steps: int = 300) -> float:
     """The same by training: two views of 16 bits share the first ones, each has the others for itself."""
     bits = 16
     all_bits = 2 * bits - shared
-    draw = [list(range(bits)), [*range(shared), *range(bits, all_bits)]]
-    encoders = train(draw, all_bits, "full", 8, seed=seed, steps=steps, batch=256, noise=0.5)
-    from_first_view, *_ = read(encoders, draw, all_bits, seed=seed)
+    first = list(range(bits))
+    second = [*range(shared), *range(bits, all_bits)]
+    encoders = train([first, second], all_bits, "full", 8, seed=seed, steps=steps, batch=256, noise=0.5)
+    from_first_view, *_ = read(encoders, [first, second], all_bits, seed=seed)
     return float(from_first_view[:8].mean())
 
 
 def sign_accuracy(
-    objective: Literal["predict", "contrast"], rho: Sequence[float], scale: Sequence[float], *, count: int = 20_000
+    objective: Literal["predict", "contrast"],
+    rho: Sequence[float],
+    scale: Sequence[float],
+    *,
+    count: int = 20_000,
 ) -> float:
     """Accuracy of the sign of the first of several independent factors from one number, where views are Gaussian.
 
@@ -280,14 +364,23 @@ def sign_accuracy(
     if objective not in ("predict", "contrast"):
         raise reject("objective", objective, "'predict' or 'contrast'")
     rng = np.random.default_rng(0)
-    r, s = np.array(rho), np.array(scale)
-    first = rng.standard_normal((count, len(r)))
-    second = s * (r * first + np.sqrt(1 - r**2) * rng.standard_normal((count, len(r))))
+    correlations = np.array(rho)
+    first = rng.standard_normal((count, len(correlations)))
+    noise = rng.standard_normal((count, len(correlations)))
+    correlated = correlations * first + np.sqrt(1 - correlations**2) * noise
+    second = np.array(scale) * correlated
+    if objective == "contrast":
+        second = _whitened(second)
+    white = _whitened(first)
+    left, _, _ = np.linalg.svd(white.T @ second / count)
+    code = white @ left[:, 0]
+    has_same_sign = (code > 0) == (first[:, 0] > 0)
+    agreement = float(has_same_sign.mean())
+    return max(agreement, 1 - agreement)
 
-    def whitened(view: NDArray[np.float64]) -> NDArray[np.float64]:
-        return view @ np.linalg.inv(np.linalg.cholesky(view.T @ view / count)).T
 
-    white = whitened(first)
-    left, _, _ = np.linalg.svd(white.T @ (whitened(second) if objective == "contrast" else second) / count)
-    agree = float(((white @ left[:, 0] > 0) == (first[:, 0] > 0)).mean())
-    return max(agree, 1 - agree)
+def _whitened(view: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Samples ``[N, p]`` of mean 0, mapped linearly so that their second moments are the identity."""
+    second_moments = view.T @ view / len(view)
+    root = np.linalg.cholesky(second_moments)
+    return view @ np.linalg.inv(root).T

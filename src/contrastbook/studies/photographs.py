@@ -50,8 +50,10 @@ def tiles() -> tuple[Tensor, Tensor]:
     columns = values["columns"]
     owners = torch.tensor(values["owners"])
     side = sheet.shape[1] // columns
-    rows = sheet.reshape(-1, side, columns, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)
-    return torch.from_numpy(rows[: len(owners)].copy()).permute(0, 3, 1, 2), owners
+    grid = sheet.reshape(-1, side, columns, side, 3)  # row of tiles, row of pixels, tile, pixel, channel
+    in_order = grid.swapaxes(1, 2).reshape(-1, side, side, 3)
+    filled = in_order[: len(owners)].copy()  # the last row of the sheet may end in blanks
+    return torch.from_numpy(filled).permute(0, 3, 1, 2), owners
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,10 @@ def _crops(tile: Tensor, draws: torch.Generator) -> list[Tensor]:
     """Sixteen squares of a tile, each a fifth to a half of its area."""
     size = tile.shape[1]
     drawn = torch.rand(16, 3, generator=draws)
-    sides = (size * (0.2 + 0.3 * drawn[:, 0]).sqrt()).round().long()
-    places = ((size - sides[:, None]) * drawn[:, 1:]).round().long()
+    share_of_area = 0.2 + 0.3 * drawn[:, 0]
+    sides = (size * share_of_area.sqrt()).round().long()
+    room = size - sides[:, None]
+    places = (room * drawn[:, 1:]).round().long()
     crops: list[Tensor] = []
     for side, (top, left) in zip(sides.tolist(), places.tolist(), strict=True):
         crops.append(tile[:, top : top + side, left : left + side])
@@ -94,17 +98,21 @@ def nearest_pairs(kind: Literal["crop", "flip"], count: int = 6, seed: int = 0) 
     """The pairs of views of *different* photographs with the smallest distance, each tile in one pair at most."""
     check_choice("kind", kind, ("crop", "flip"))
     views, of = _views(kind, torch.Generator().manual_seed(seed))
-    small = [F.adaptive_avg_pool2d(view.float(), SMALL).flatten() for view in views]
-    table = torch.cdist(torch.stack(small), torch.stack(small)) / (3 * SMALL**2) ** 0.5
-    owner = tiles()[1][of]
-    table[owner[:, None] <= owner] = torch.inf  # the same photograph, and each pair once
+    small = torch.stack([F.adaptive_avg_pool2d(view.float(), SMALL).flatten() for view in views])
+    numbers = 3 * SMALL**2  # in a view
+    distances = torch.cdist(small, small) / numbers**0.5
+    _, owners = tiles()
+    owner = owners[of]
+    distances[owner[:, None] <= owner] = torch.inf  # the same photograph, and each pair once
+    nearest = distances.flatten().topk(20_000, largest=False).indices.tolist()
     pairs: list[Pair] = []
     used: set[int] = set()
-    for place in table.flatten().topk(20_000, largest=False).indices.tolist():
+    for place in nearest:
         i, j = divmod(place, len(views))
-        if used.isdisjoint((of[i], of[j])):
-            pairs.append(Pair(views[i], views[j], (of[i], of[j]), float(table[i, j])))
-            used |= {of[i], of[j]}
+        tiles_of_pair = (of[i], of[j])
+        if used.isdisjoint(tiles_of_pair):
+            pairs.append(Pair(views[i], views[j], tiles_of_pair, float(distances[i, j])))
+            used.update(tiles_of_pair)
         if len(pairs) == count:
             break
     return pairs
@@ -121,7 +129,8 @@ def embeddings() -> dict[str, Tensor]:
     settings = Settings(**values["made"]["settings"])
     recipe = methods.get(values["made"]["recipe"])
     names = tuple(name for name, _ in values["photographs"])
-    pictures = data.ImageSet("tiles", F.interpolate(items.float(), 32, mode="area").byte(), owners, names)
+    small = F.interpolate(items.float(), 32, mode="area").byte()
+    pictures = data.ImageSet("tiles", small, owners, names)
     with fixed(0):
         untrained = modality(pictures).encoders(recipe.views, pictures, settings)
     views = augmentation(settings.augmentation, settings.image_size)

@@ -47,12 +47,17 @@ class _Batches:
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, candidates: int) -> _Batches:
+        """Groups of pairs ``[N, d]`` in their order."""
         x = x.view(-1, candidates, x.shape[1])
         y = y.view(-1, candidates, y.shape[1])
-        squares = (x**2).sum(2)[:, :, None] + (y**2).sum(2)[:, None, :]
-        return cls(x @ y.transpose(1, 2), squares)
+        products = x @ y.transpose(1, 2)
+        squares_of_x = (x**2).sum(2)
+        squares_of_y = (y**2).sum(2)
+        squares = squares_of_x[:, :, None] + squares_of_y[:, None, :]
+        return cls(products, squares)
 
     def scores(self, weights: Tensor) -> Tensor:
+        """The critic of each x with each y, ``[G, K, K]``; ``weights``: a, b and c."""
         a, b, c = weights
         return a * self.products - b * self.squares + c
 
@@ -60,13 +65,14 @@ class _Batches:
 def fit(loss: Loss, candidates: int, *, nats: float = 4.0, dimension: int = 4, seed: int = 0) -> CriticFit:
     """Fit the critic by one of the losses on 8,192 pairs in groups of ``candidates``, and read it on as many others."""
     train, held_out = _two_parts(nats, dimension, seed, candidates)
-    value = {"infonce": _infonce, "sigmoid": _sigmoid}[loss]
+    losses = {"infonce": _infonce, "sigmoid": _sigmoid}
+    loss_of_scores = losses[loss]
     weights = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([weights], max_iter=100, tolerance_grad=1e-4, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        mean = value(train.scores(weights))
+        mean = loss_of_scores(train.scores(weights))
         mean.backward()
         return mean
 
@@ -92,13 +98,16 @@ def _two_parts(nats: float, dimension: int, seed: int, candidates: int) -> tuple
 
 
 def _infonce(scores: Tensor) -> Tensor:
-    return (scores.logsumexp(2) - scores.diagonal(dim1=1, dim2=2)).mean()
+    """Mean InfoNCE loss of the queries in nats; the pairs are on the diagonals of the scores ``[G, K, K]``."""
+    positives = scores.diagonal(dim1=1, dim2=2)
+    return (scores.logsumexp(2) - positives).mean()
 
 
 def _sigmoid(scores: Tensor) -> Tensor:
     """Of a query: logistic terms of its pair and of all other pairs of its group (Zhai et al. 2023)."""
-    signs = 2 * torch.eye(scores.shape[1], dtype=scores.dtype) - 1
-    return F.softplus(-signs * scores).sum(2).mean()
+    signs = 2 * torch.eye(scores.shape[1], dtype=scores.dtype) - 1  # 1 for a pair, −1 for others
+    terms = F.softplus(-signs * scores)
+    return terms.sum(2).mean()
 
 
 def nwj(reading: CriticFit, *, nats: float = 4.0, dimension: int = 4, seed: int = 1) -> float:

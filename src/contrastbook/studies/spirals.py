@@ -64,7 +64,11 @@ def points_of(reading: Reading, count: int, seed: int, purpose: str = "train") -
 
 
 def info_nce(
-    queries: Tensor, positives: Tensor, negatives: Tensor, critic: Critic, scratch: Tensor | None = None
+    queries: Tensor,
+    positives: Tensor,
+    negatives: Tensor,
+    critic: Critic,
+    scratch: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """InfoNCE with the positive in the denominator (vince Eq. 4), ``[B]`` nats, and its gradient by the queries.
 
@@ -73,26 +77,28 @@ def info_nce(
     """
     if scratch is None:
         scratch = queries.new_empty(2, len(queries), len(negatives) + 1)
-    scores, share = scratch
+    scores, share = scratch  # the positive is in the first column
     columns = negatives.T.contiguous()
-    rest = scores[:, 1:]
+    of_negatives = scores[:, 1:]
     # D is 2: products of columns are several times as quick as a matrix product
-    torch.mul(queries[:, :1], columns[0], out=rest)
+    torch.mul(queries[:, :1], columns[0], out=of_negatives)
     for axis in range(1, queries.shape[1]):
-        rest.addcmul_(queries[:, axis : axis + 1], columns[axis])
+        of_negatives.addcmul_(queries[:, axis : axis + 1], columns[axis])
     scores[:, 0] = (queries * positives).sum(1)
     scale = 1 / TEMPERATURE
     if critic == "distance":
         # −‖q − k‖² = 2 q·k − ‖k‖² − ‖q‖², whose last term cancels in the softmax
         scale *= 2
-        rest.sub_(0.5 * columns.square().sum(0))
+        of_negatives.sub_(0.5 * columns.square().sum(0))
         scores[:, 0] -= 0.5 * positives.square().sum(1)
     scores.mul_(scale)
     torch.softmax(scores, 1, out=share)
     # log-sum-exp from the largest share, which cannot underflow as the positive's can
-    loss = scores.amax(1) - share.amax(1).log() - scores[:, 0]
-    pulled = (columns @ share[:, 1:].T).T + share[:, :1] * positives
-    return loss, scale * (pulled - positives)
+    log_sum_exp = scores.amax(1) - share.amax(1).log()
+    loss = log_sum_exp - scores[:, 0]
+    mean_key = (columns @ share[:, 1:].T).T + share[:, :1] * positives
+    gradient = scale * (mean_key - positives)
+    return loss, gradient
 
 
 class Encoders:
@@ -109,9 +115,9 @@ class Encoders:
         samples = [points_of(reading, points, seed) for seed in seeds]
         self.points = torch.stack([places for places, _ in samples])
         self.labels = torch.stack([labels for _, labels in samples])
-        weights = []
-        biases = []
-        banks = []
+        weights: list[list[Tensor]] = []
+        biases: list[list[Tensor]] = []
+        banks: list[Tensor] = []
         for seed in seeds:
             weight, bias, bank = self._initial(seed, points)
             weights += [weight] * len(etas)
@@ -122,17 +128,23 @@ class Encoders:
         self.broken = torch.zeros(len(self.bank), dtype=torch.bool)
         self._widths = torch.tensor(self.etas)[:, None, None]
         self._optimizer = torch.optim.SGD(
-            self.networks.parameters, lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, foreach=True
+            self.networks.parameters,
+            lr=LEARNING_RATE,
+            momentum=MOMENTUM,
+            weight_decay=WEIGHT_DECAY,
+            foreach=True,
         )
         self._draws = [generator(seed, "spirals/steps") for seed in seeds]
 
     def _initial(self, seed: int, points: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
         """What all models of a seed start with: weights and biases of each layer, and the bank ``[N, 2]``."""
-        sizes = list(itertools.pairwise([2, *[WIDTH] * (LAYERS - 1), 2]))
+        widths = [2, *[WIDTH] * (LAYERS - 1), 2]
+        sizes = list(itertools.pairwise(widths))  # inputs and outputs of each layer
         draws = generator(seed, "spirals/initial")
         weights = [inputs**-0.5 * symmetric((inputs, outputs), draws) for inputs, outputs in sizes]
         biases = [inputs**-0.5 * symmetric((1, outputs), draws) for inputs, outputs in sizes]
-        bank = self._output(math.sqrt(1.5) * symmetric((points, 2), draws))
+        rows = math.sqrt(1.5) * symmetric((points, 2), draws)
+        bank = self._output(rows)
         return weights, biases, bank
 
     def _output(self, raw: Tensor) -> Tensor:
@@ -147,15 +159,20 @@ class Encoders:
 
     def views(self, anchors: Tensor, unit: Tensor) -> Tensor:
         """``[S·E, B, 2]``: ``anchors`` ``[S, B, 2]`` plus η times ``unit`` ``[S, B, 2]``, noise of width one."""
-        return (anchors[:, None] + self._widths * unit[:, None]).flatten(0, 1)
+        noise = self._widths * unit[:, None]
+        of_seeds_and_etas = anchors[:, None] + noise
+        return of_seeds_and_etas.flatten(0, 1)
 
     def draw(self, negatives: int) -> tuple[Tensor, Tensor, Tensor]:
         """The next draws of each seed: rows of the batch ``[S, B]``, unit noise ``[S, B, 2]``, bank rows ``[S, K]``."""
         count = self.points.shape[1]
         size = min(BATCH, count)
-        rows, noise, others = [], [], []
+        rows: list[Tensor] = []
+        noise: list[Tensor] = []
+        others: list[Tensor] = []
         for draws in self._draws:
-            rows.append(torch.randperm(count, generator=draws)[:size])
+            order = torch.randperm(count, generator=draws)
+            rows.append(order[:size])
             noise.append(torch.rand(size, 2, generator=draws))
             others.append(torch.randint(count, (negatives,), generator=draws))
         return torch.stack(rows), torch.stack(noise), torch.stack(others)
@@ -185,8 +202,9 @@ class Encoders:
         scratch = torch.empty(2, len(rows[0]), len(negatives[0]) + 1)
         for model, bank in enumerate(self.bank):
             seed = model // len(self.etas)
-            positives = bank[rows[seed]]
-            loss, slopes = info_nce(queries[model], positives, bank[negatives[seed]], self.reading.critic, scratch)
+            positive_rows = bank[rows[seed]]
+            negative_rows = bank[negatives[seed]]
+            loss, slopes = info_nce(queries[model], positive_rows, negative_rows, self.reading.critic, scratch)
             losses[model] = loss.mean()
             gradient[model] = slopes / len(loss)
         return losses, gradient
@@ -194,24 +212,27 @@ class Encoders:
     def _clip(self, largest: float) -> None:
         """Shorten each model's gradient to a norm."""
         gradients = [parameter.grad for parameter in self.networks.parameters if parameter.grad is not None]
-        norm = torch.stack([each.square().sum((1, 2)) for each in gradients]).sum(0).sqrt()
+        square_norms = [gradient.square().sum((1, 2)) for gradient in gradients]
+        norm = torch.stack(square_norms).sum(0).sqrt()
         factor = (largest / norm.clamp(min=1e-12)).clamp(max=1)
-        for each in gradients:
-            each.mul_(factor[:, None, None])
+        for gradient in gradients:
+            gradient.mul_(factor[:, None, None])
 
     @torch.no_grad()
     def _update_bank(self, queries: Tensor, rows: Tensor) -> None:
         """Move the rows of the batch towards its queries."""
         for model, bank in enumerate(self.bank):
             index = rows[model // len(self.etas)]
-            bank[index] = self._output(BANK_RATE * bank[index] + (1 - BANK_RATE) * queries[model])
+            moved = BANK_RATE * bank[index] + (1 - BANK_RATE) * queries[model]
+            bank[index] = self._output(moved)
 
     def train(self, iterations: int, negatives: int) -> Tensor:
         """``iterations`` steps against K ``negatives``; returns ``[S·E]``, the loss over the last tenth, in nats."""
         last = max(1, iterations // 10)
         recent = torch.zeros(len(self.bank))
         for step in range(iterations):
-            loss = self.step(*self.draw(negatives))
+            rows, noise, others = self.draw(negatives)
+            loss = self.step(rows, noise, others)
             if step >= iterations - last:
                 recent += loss / last
         return recent

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -58,7 +59,9 @@ class Sizes:
     @property
     def sizes(self) -> dict[str, Any]:
         """All but the readings: the arguments of :func:`accuracy_curve`."""
-        return {name: value for name, value in asdict(self).items() if name != "readings"}
+        sizes = asdict(self)
+        del sizes["readings"]
+        return sizes
 
 
 PROFILES: Mapping[str, Sizes] = {
@@ -70,13 +73,18 @@ PROFILES: Mapping[str, Sizes] = {
 
 
 def _one_place(encoded: Tensor) -> bool:
-    return float(encoded.std(0).max()) <= COLLAPSED * float(encoded.abs().max())
+    """Whether representations ``[N, 2]`` are one point, but for rounding."""
+    spread = float(encoded.std(0).max())
+    size = float(encoded.abs().max())
+    return spread <= COLLAPSED * size
 
 
 def _score(train: Tensor, labels: Tensor, test: Tensor, truth: Tensor) -> float:
     """Accuracy of logistic regression on standardised coordinates, percent."""
     if _one_place(train):  # a constant answer; standardising would magnify rounding errors
-        return 100 * float((truth == labels.bincount().argmax()).float().mean())
+        most_frequent = labels.bincount().argmax()
+        is_right = truth == most_frequent
+        return 100 * float(is_right.float().mean())
     probe = make_pipeline(StandardScaler(), LogisticRegression())
     # in single precision the solver may stop with a failed line search
     fitted = probe.fit(train.double().numpy(), labels.numpy())
@@ -88,7 +96,8 @@ def _evaluate(encoders: Encoders, held_out: int) -> list[Row]:
     """``accuracy``, ``accuracy_views`` and ``outcome`` of each model."""
     results: list[Row] = []
     for order, seed in enumerate(encoders.seeds):
-        points, labels = encoders.points[order], encoders.labels[order]
+        points = encoders.points[order]
+        labels = encoders.labels[order]
         test, truth = points_of(encoders.reading, held_out, seed, "test")
         draws = generator(seed, "spirals/views")
         noise = torch.rand(points.shape, generator=draws)
@@ -99,8 +108,8 @@ def _evaluate(encoders: Encoders, held_out: int) -> list[Row]:
             held = _representations(encoders, model, test)
             train_views = _representations(encoders, model, points + eta * noise)
             held_views = _representations(encoders, model, test + eta * test_noise)
-            every = torch.cat([train, held, train_views, held_views])
-            if encoders.broken[model] or not every.isfinite().all():
+            all_representations = torch.cat([train, held, train_views, held_views])
+            if encoders.broken[model] or not all_representations.isfinite().all():
                 results.append({"accuracy": None, "accuracy_views": None, "outcome": "diverged"})
                 continue
             results.append(
@@ -115,7 +124,8 @@ def _evaluate(encoders: Encoders, held_out: int) -> list[Row]:
 
 def _representations(encoders: Encoders, model: int, points: Tensor) -> Tensor:
     """Of points ``[N, 2]`` by one model, ``[N, 2]``."""
-    return encoders.encode(points[None], slice(model, model + 1))[0]
+    (encoded,) = encoders.encode(points[None], slice(model, model + 1))
+    return encoded
 
 
 def accuracy_curve(
@@ -138,8 +148,9 @@ def accuracy_curve(
     rows = _references(reading, seeds, points, held_out)
     encoders = Encoders(reading, etas, seeds, points)
     losses = encoders.train(iterations, negatives).tolist()
+    results = _evaluate(encoders, held_out)
     models = itertools.product(seeds, etas)
-    for (seed, eta), loss, result in zip(models, losses, _evaluate(encoders, held_out), strict=True):
+    for (seed, eta), loss, result in zip(models, losses, results, strict=True):
         row: Row = {"reading": reading.name, "encoder": "trained", "eta": eta, "seed": seed}
         if result["outcome"] == "diverged":
             row |= {"loss": None, "mi_bound": None}
@@ -158,25 +169,40 @@ def _references(reading: Reading, seeds: Sequence[int], points: int, held_out: i
         test, truth = points_of(reading, held_out, seed, "test")
         raw = _score(encoders.points[order], encoders.labels[order], test, truth)
         empty: Row = {"reading": reading.name, "eta": None, "seed": seed, "loss": None, "mi_bound": None}
-        rows.append(empty | {"encoder": "raw", "accuracy": raw, "accuracy_views": None, "outcome": "trained"})
-        rows.append(empty | {"encoder": "untrained"} | untrained[order] | {"accuracy_views": None})
+        of_raw: Row = {"encoder": "raw", "accuracy": raw, "accuracy_views": None, "outcome": "trained"}
+        of_untrained: Row = {"encoder": "untrained"} | untrained[order] | {"accuracy_views": None}
+        rows.append(empty | of_raw)
+        rows.append(empty | of_untrained)
     return rows
 
 
 def _config(reading: Reading, profile: Sizes) -> dict[str, Any]:
     """Everything that decides the numbers of one reading; code that changes them takes a new version."""
-    every = asdict(reading) | {"spacing": "angle", "centred": False}  # points and noise that stored rows name
-    names = ("layers", "width", "batch", "learning_rate", "momentum", "weight_decay", "temperature", "bank_rate")
-    constants = {name: getattr(spirals, name.upper()) for name in names} | {"version": 1}
-    return {"reading": every, **profile.sizes, **constants}
+    choices = asdict(reading) | {"spacing": "angle", "centred": False}  # points and noise that stored rows name
+    constants = {
+        "layers": spirals.LAYERS,
+        "width": spirals.WIDTH,
+        "batch": spirals.BATCH,
+        "learning_rate": spirals.LEARNING_RATE,
+        "momentum": spirals.MOMENTUM,
+        "weight_decay": spirals.WEIGHT_DECAY,
+        "temperature": spirals.TEMPERATURE,
+        "bank_rate": spirals.BANK_RATE,
+        "version": 1,
+    }
+    return {"reading": choices, **profile.sizes, **constants}
 
 
 def study(
-    profile: str, *, out_dir: Path | str, read_also: Sequence[Path | str] = (), log: Callable[[str], None] = print
+    profile: str,
+    *,
+    out_dir: Path | str,
+    read_also: Sequence[Path | str] = (),
+    log: Callable[[str], None] = print,
 ) -> list[Study]:
     """The stored curves of a profile, one file for each reading; those that are not stored are trained and stored."""
     sizes = lookup(PROFILES, profile)
-    curves = []
+    curves: list[Study] = []
     for name in sizes.readings:
         reading = READINGS[name]
         run = functools.partial(accuracy_curve, reading, **sizes.sizes)
@@ -189,7 +215,7 @@ def study(
 def stored(profile: str, roots: Sequence[Path | str]) -> list[Study]:
     """Those curves of a profile that are stored in one of ``roots``; nothing is trained."""
     sizes = lookup(PROFILES, profile)
-    curves = []
+    curves: list[Study] = []
     for name in sizes.readings:
         curve = studies.stored(STUDY, profile, _config(READINGS[name], sizes), roots)
         if curve is not None:
@@ -240,8 +266,9 @@ def _encoded_points(reading: Reading, sizes: Sizes, etas: Sequence[float], count
 def frame(curve: Study) -> pd.DataFrame:
     """The trained rows of a curve, their numbers as floats (NaN where a model diverged)."""
     rows = pd.DataFrame(curve.rows)
+    trained = rows[rows["encoder"] == "trained"]
     numbers = ("eta", "accuracy", "accuracy_views", "loss", "mi_bound")
-    return rows[rows["encoder"] == "trained"].astype(dict.fromkeys(numbers, float))
+    return trained.astype(dict.fromkeys(numbers, float))
 
 
 @dataclass(frozen=True)
@@ -271,15 +298,19 @@ def peak(rows: Sequence[Row], *, accuracy: Literal["accuracy", "accuracy_views"]
     if len(names) != 1:
         raise reject("rows", sorted(names), "rows of one reading")
     curve = _by_eta(rows, accuracy)
-    raw = [float(row["accuracy"]) for row in rows if row["encoder"] == "raw" and row["accuracy"] is not None]
+    raw: list[float] = []
+    for row in rows:
+        if row["encoder"] == "raw" and row["accuracy"] is not None:
+            raw.append(float(row["accuracy"]))
     if len(curve) < 2 or not raw:
         raise reject("rows", f"{len(curve)} values of η, {len(raw)} raw", "two values of η and the raw reference")
-    best = max(curve, key=lambda eta: fmean(curve[eta]))
+    means = {eta: fmean(values) for eta, values in curve.items()}
+    best = max(means, key=means.__getitem__)
     return Peak(
         reading=names.pop(),
         eta=best,
-        accuracy=fmean(curve[best]),
-        ends=(fmean(curve[min(curve)]), fmean(curve[max(curve)])),
+        accuracy=means[best],
+        ends=(means[min(means)], means[max(means)]),
         raw=fmean(raw),
         missing=tuple(_missing(curve, best, raw)),
     )
@@ -289,7 +320,8 @@ def _by_eta(rows: Sequence[Row], accuracy: str) -> dict[float, list[float]]:
     """The accuracies of the models that trained, one for each seed, by η."""
     curve: dict[float, list[float]] = {}
     for row in rows:
-        value, eta = row[accuracy], row["eta"]
+        value = row[accuracy]
+        eta = row["eta"]
         if row["encoder"] == "trained" and value is not None and eta is not None:
             curve.setdefault(float(eta), []).append(float(value))
     return curve
@@ -298,14 +330,17 @@ def _by_eta(rows: Sequence[Row], accuracy: str) -> dict[float, list[float]]:
 def _missing(curve: Mapping[float, Sequence[float]], best: float, raw: Sequence[float]) -> Iterator[str]:
     """What the published curve has and this one, which is highest at ``best``, has not; see :func:`peak`."""
     low, high = PEAK_ETAS
-    first, last = min(curve), max(curve)
+    first = min(curve)
+    last = max(curve)
     top = fmean(curve[best])
     higher_end = max(fmean(curve[first]), fmean(curve[last]))
+    is_end = best in (first, last)
+    to_beat = max(*curve[first], *curve[last], *raw)
     if not low <= best <= high:
         yield f"highest at η = {best:g}, not between {low:g} and {high:g}"
     if top < SEPARATED:
         yield f"at most {top:.0f} % there, no separation"
-    if best in (first, last) or min(curve[best]) <= max(*curve[first], *curve[last], *raw):
+    if is_end or min(curve[best]) <= to_beat:
         yield "not above both ends and the raw coordinates for every seed"
     if higher_end >= NEAR_CHANCE:
         yield f"{higher_end:.0f} % at one end, not near chance"
@@ -313,40 +348,47 @@ def _missing(curve: Mapping[float, Sequence[float]], best: float, raw: Sequence[
 
 def closest(peaks: Sequence[Peak]) -> Peak:
     """The one that lacks least of the published shape; of equals the highest."""
-    return min(peaks, key=lambda each: (len(each.missing), -each.accuracy))
+    least = min(len(each.missing) for each in peaks)
+    lack_least = [each for each in peaks if len(each.missing) == least]
+    return max(lack_least, key=attrgetter("accuracy"))
 
 
 def table(peaks: Sequence[Peak]) -> pd.DataFrame:
     """A line for each reading."""
-    columns = (
-        "reading",
-        "best η",
-        "accuracy there [%]",
-        "η smallest [%]",
-        "η largest [%]",
-        "raw coordinates [%]",
-        "what is missing",
-    )
-    lines = [(p.reading, p.eta, p.accuracy, *p.ends, p.raw, "; ".join(p.missing) or "nothing") for p in peaks]
-    return pd.DataFrame(lines, columns=columns).set_index("reading")
+    lines: list[dict[str, object]] = []
+    for peak_of_reading in peaks:
+        at_smallest, at_largest = peak_of_reading.ends
+        lines.append(
+            {
+                "reading": peak_of_reading.reading,
+                "best η": peak_of_reading.eta,
+                "accuracy there [%]": peak_of_reading.accuracy,
+                "η smallest [%]": at_smallest,
+                "η largest [%]": at_largest,
+                "raw coordinates [%]": peak_of_reading.raw,
+                "what is missing": "; ".join(peak_of_reading.missing) or "nothing",
+            }
+        )
+    return pd.DataFrame(lines).set_index("reading")
 
 
 def sentence(curves: Sequence[Study]) -> str:
     """Which readings of a profile show the published peak, and on how many of their seeds taken alone; Markdown."""
-    peaks = [peak(each.rows) for each in curves]
-    readings = [f"*{p.reading}* ({p.accuracy:.0f} % at η = {p.eta:g})" for p in peaks if not p.missing]
+    peaks = [peak(curve.rows) for curve in curves]
+    readings = [f"*{each.reading}* ({each.accuracy:.0f} % at η = {each.eta:g})" for each in peaks if not each.missing]
     shown_by = "; ".join(readings)
     if not readings:
         best = closest(peaks)
         shown_by = f"none. Closest is *{best.reading}*, highest at η = {best.eta:g} with {best.accuracy:.0f} %: "
         shown_by += "; ".join(best.missing)
-    of_seeds = []
-    for each in curves:
-        for seed in {row["seed"] for row in each.rows}:
-            of_seeds.append(peak([row for row in each.rows if row["seed"] == seed]))
-    with_the_shape = sum(not p.missing for p in of_seeds)
-    of_views = [peak(each.rows, accuracy="accuracy_views") for each in curves]
-    on_views = ", ".join(f"*{p.reading}*" for p in of_views if not p.missing) or "none"
+    of_seeds: list[Peak] = []
+    for curve in curves:
+        for seed in {row["seed"] for row in curve.rows}:
+            rows_of_seed = [row for row in curve.rows if row["seed"] == seed]
+            of_seeds.append(peak(rows_of_seed))
+    with_the_shape = sum(not each.missing for each in of_seeds)
+    of_views = [peak(curve.rows, accuracy="accuracy_views") for curve in curves]
+    on_views = ", ".join(f"*{each.reading}*" for each in of_views if not each.missing) or "none"
     return (
         f"The published peak is shown by {shown_by}. Curves of one seed with the published shape: "
         f"{with_the_shape} of {len(of_seeds)}. Probed on views in place of the points: {on_views}."

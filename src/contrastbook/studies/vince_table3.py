@@ -30,7 +30,12 @@ REPEATS = 5  # times that K negatives are drawn for each pair of an estimate
 
 
 def train(
-    reading: Reading, percents: Sequence[float], seeds: Sequence[int], *, epochs: int, points: int = POINTS
+    reading: Reading,
+    percents: Sequence[float],
+    seeds: Sequence[int],
+    *,
+    epochs: int,
+    points: int = POINTS,
 ) -> list[Row]:
     """:func:`~contrastbook.studies.looseness.fit`, and what each critic is worth at the end, a row for each model.
 
@@ -46,19 +51,23 @@ def train(
     fresh_y = torch.stack([y for _, y in fresh])
     rows: list[Row] = []
     with torch.no_grad():
-        train_codes = _encode(fitted, seeds, reading, *looseness.data(reading, seeds, points))
+        train_x, train_y = looseness.data(reading, seeds, points)
+        train_codes = _encode(fitted, seeds, reading, train_x, train_y)
         fresh_codes = _encode(fitted, seeds, reading, fresh_x, fresh_y)
         grid_codes = _encode(fitted, seeds, reading, _for_each(seeds, _GRID_X), _for_each(seeds, _GRID_Y))
         for model, (percent, seed) in enumerate(fitted.models):
             x, y = train_codes[model]
+            held_out_x, held_out_y = fresh_codes[model]
+            grid_x, grid_y = grid_codes[model]
             scores = x @ y.T
             curve = fitted.curve[:, model]
+            draws = _draws(points, seed)
             numbers = {
-                "train": _estimate(x, y, percent, _draws(points, seed), reading.nearest),
-                "held_out": _estimate(*fresh_codes[model], percent, _draws(points, seed), reading.nearest),
-                "population": _expectation(*grid_codes[model], percent, reading.nearest),
+                "train": _estimate(x, y, percent, draws, reading.nearest),
+                "held_out": _estimate(held_out_x, held_out_y, percent, draws, reading.nearest),
+                "population": _expectation(grid_x, grid_y, percent, reading.nearest),
                 "infonce": _against_others(scores),
-                "infonce_population": _expectation(*grid_codes[model], 100.0, reading.nearest),
+                "infonce_population": _expectation(grid_x, grid_y, 100.0, reading.nearest),
                 "last_epoch": float(curve[-1]),
                 "best_epoch": float(curve.max()),
                 "spread": float(scores.var(1).mean().sqrt()),
@@ -74,13 +83,17 @@ def _for_each(seeds: Sequence[int], grid: Tensor) -> Tensor:
 
 
 def _encode(
-    fitted: looseness.Fitted, seeds: Sequence[int], reading: Reading, x: Tensor, y: Tensor
+    fitted: looseness.Fitted,
+    seeds: Sequence[int],
+    reading: Reading,
+    x: Tensor,
+    y: Tensor,
 ) -> list[tuple[Tensor, Tensor]]:
     """Encodings of points ``[S, N, 1]`` by each model, ``[N, E]`` of x and of y, in float64."""
-    place = torch.tensor([list(seeds).index(seed) for _, seed in fitted.models])
-    codes_x = looseness.encode(fitted.x, x[place].float(), reading.output).double()
-    codes_y = looseness.encode(fitted.y, y[place].float(), reading.output).double()
-    return list(zip(codes_x, codes_y, strict=True))
+    places = [list(seeds).index(seed) for _, seed in fitted.models]
+    codes_x = looseness.encode(fitted.x, x[places].float(), reading.output)
+    codes_y = looseness.encode(fitted.y, y[places].float(), reading.output)
+    return list(zip(codes_x.double(), codes_y.double(), strict=True))
 
 
 def _draws(points: int, seed: int) -> Tensor:
@@ -120,7 +133,8 @@ def _first_bad_epoch(curve: Tensor) -> str:
 def _against_others(scores: Tensor) -> float:
     """InfoNCE of a sample's scores ``[N, N]``, each positive against the mean over the N − 1 other y, nats."""
     own = scores.diagonal()
-    others = scores.masked_fill(torch.eye(len(scores), dtype=torch.bool), -math.inf).logsumexp(1)
+    is_own = torch.eye(len(scores), dtype=torch.bool)
+    others = scores.masked_fill(is_own, -math.inf).logsumexp(1)
     return float((own - others).mean()) + math.log(len(scores) - 1)
 
 
@@ -140,8 +154,10 @@ def _estimate(x: Tensor, y: Tensor, percent: float, draws: Tensor, nearest: loos
             nearest=nearest,
         )
         contrast = contrast.double().view(len(own), repeats, negatives)
-        positive = (x[own] * y[own]).sum(1)[:, None].expand(-1, repeats)
-        total += float(looseness.bound(positive, contrast).sum())
+        positive = (x[own] * y[own]).sum(1)
+        positive = positive[:, None].expand(-1, repeats)
+        bounds = looseness.bound(positive, contrast)
+        total += float(bounds.sum())
     return total / (points * repeats)
 
 
@@ -159,7 +175,8 @@ def _expectation(x: Tensor, y: Tensor, percent: float, nearest: looseness.Neares
     elif nearest == "y1":
         highest = critic.amax(1, keepdim=True)
         mass = _highest_mass(-torch.cdist(y, y), over_y, share)
-        log_mean = highest + torch.log(torch.exp(critic - highest) @ mass.T / share)
+        mean_below_highest = torch.exp(critic - highest) @ mass.T / share
+        log_mean = highest + torch.log(mean_below_highest)
     else:
         ranking = critic if nearest == "critic" else -torch.cdist(x, y)
         # in logarithms throughout: the set may lie hundreds of nats below the largest score
@@ -176,7 +193,9 @@ def _masses() -> tuple[Tensor, Tensor]:
     over_x = over_x / over_x.sum()
     over_y = torch.exp(-0.5 * zy**2)
     over_y = over_y / over_y.sum()
-    given_x = over_y * torch.exp(-0.5 * (zy - RHO * zx[:, None]) ** 2 / (1 - RHO**2) + 0.5 * zy**2)
+    square_from_mean = (zy - RHO * zx[:, None]) ** 2
+    log_ratio = -0.5 * square_from_mean / (1 - RHO**2) + 0.5 * zy**2  # of y given x to y, up to a constant
+    given_x = over_y * torch.exp(log_ratio)
     joint = over_x[:, None] * given_x / given_x.sum(1, keepdim=True)
     return over_y, joint
 
@@ -224,11 +243,15 @@ PROFILES: Mapping[str, Sizes] = {
 
 
 def _configs(profile: str) -> dict[Reading, dict[str, Any]]:
-    sizes = asdict(lookup(PROFILES, profile)) | {"negatives": NEGATIVES, "batch": BATCH, "covariance": COVARIANCE}
+    """What decides the rows of each reading of a profile, as it is stored with them."""
+    sizes = asdict(lookup(PROFILES, profile))
     del sizes["readings"]
-    return {
-        reading: {"reading": asdict(reading) | {"positive": True}} | sizes for reading in PROFILES[profile].readings
-    }
+    sizes |= {"negatives": NEGATIVES, "batch": BATCH, "covariance": COVARIANCE}
+    configs: dict[Reading, dict[str, Any]] = {}
+    for reading in PROFILES[profile].readings:
+        fields = asdict(reading) | {"positive": True}
+        configs[reading] = {"reading": fields} | sizes
+    return configs
 
 
 def study(
@@ -239,9 +262,9 @@ def study(
     log: Callable[[str], None] = lambda line: None,
 ) -> dict[Reading, Study]:
     """Table 3 under each reading of a profile, a file for each: stored rows are read, others trained and stored."""
-    measured = {}
+    sizes = lookup(PROFILES, profile)
+    measured: dict[Reading, Study] = {}
     for reading, config in _configs(profile).items():
-        sizes = PROFILES[profile]
         run = partial(train, reading, sizes.percents, sizes.seeds, epochs=sizes.epochs, points=sizes.points)
         measured[reading] = measure(STUDY, profile, config, run, out_dir=out_dir, read_also=read_also)
         log(f"{reading.name}: {measured[reading].provenance['wall_s']:.0f} s when measured")
@@ -250,8 +273,12 @@ def study(
 
 def stored(profile: str, roots: Sequence[Path | str]) -> dict[Reading, Study]:
     """Those readings of a profile that are stored under ``roots``; trains nothing."""
-    each = {reading: studies.stored(STUDY, profile, config, roots) for reading, config in _configs(profile).items()}
-    return {reading: rows for reading, rows in each.items() if rows is not None}
+    found: dict[Reading, Study] = {}
+    for reading, config in _configs(profile).items():
+        stored_study = studies.stored(STUDY, profile, config, roots)
+        if stored_study is not None:
+            found[reading] = stored_study
+    return found
 
 
 def summary(study: Study, number: str = "train") -> pd.DataFrame:
@@ -259,48 +286,66 @@ def summary(study: Study, number: str = "train") -> pd.DataFrame:
     frame = pd.DataFrame(study.rows)
     if number not in frame.columns:
         raise unknown("number", number, frame.columns)
-    groups = frame.astype({number: float}).groupby("percent", sort=False)
-    lines = groups[number].agg(["mean", "std", "median", "count"]).rename(columns={"std": "sd", "count": "n"})
+    frame = frame.astype({number: float})
+    values = frame.groupby("percent", sort=False)[number]
+    lines = values.agg(["mean", "std", "median", "count"])
+    lines = lines.rename(columns={"std": "sd", "count": "n"})
     for status in LOST:
-        lines[status] = (frame["status"] == status).groupby(frame["percent"], sort=False).sum()
+        has_status = frame["status"] == status
+        lines[status] = has_status.groupby(frame["percent"], sort=False).sum()
     return lines
 
 
 LOST = {"collapsed": "constant", "negative": "below −.1", "diverged": "diverged"}
+"""Status of a model that did not train, and what :func:`described` calls it."""
 
 
 def published() -> pd.DataFrame:
     """The published table by percentage, ``value`` and ``std`` in nats; InfoNCE is VINCE with all of the sample."""
-    names = {"InfoNCE" if p == 100 else f"VINCE ({p:.0f}%)": p for p in PERCENTS}
-    rows = papers.published("vince", "3").set_index("row")
-    return rows.loc[list(names), ["value", "std"]].rename(index=names).rename_axis("percent")
+    percent_of_row: dict[str, float] = {}
+    for percent in PERCENTS:
+        row = "InfoNCE" if percent == 100 else f"VINCE ({percent:.0f}%)"
+        percent_of_row[row] = percent
+    table = papers.published("vince", "3").set_index("row")
+    lines = table.loc[list(percent_of_row), ["value", "std"]]
+    return lines.rename(index=percent_of_row).rename_axis("percent")
 
 
 def exact() -> pd.DataFrame:
     """Many negatives (K → ∞), in nats: :func:`~contrastbook.theory.gaussians.population` and ``largest``, by row."""
-    lines = []
-    for p in PERCENTS:
-        optimal, best = gaussians.population(p), gaussians.largest(p)
-        share = 100 * optimal.share if p < 100 else None
-        lines.append((p, optimal.value, optimal.best, optimal.best_scale, best.value, best.infonce, share))
-    names = ["percent", "at f*", "best scale", "at a", "best critic", "its InfoNCE", "hypothesis holds (% of x)"]
-    return pd.DataFrame(lines, columns=names).set_index("percent")
+    lines: list[dict[str, float | None]] = []
+    for percent in PERCENTS:
+        optimal = gaussians.population(percent)
+        best = gaussians.largest(percent)
+        lines.append(
+            {
+                "percent": percent,
+                "at f*": optimal.value,
+                "best scale": optimal.best,
+                "at a": optimal.best_scale,
+                "best critic": best.value,
+                "its InfoNCE": best.infonce,
+                "hypothesis holds (% of x)": 100 * optimal.share if percent < 100 else None,
+            }
+        )
+    return pd.DataFrame(lines).set_index("percent")
 
 
 def described(study: Study) -> pd.Series[str]:
     """:func:`summary` in words, by percentage."""
+    return summary(study).apply(_in_words, axis=1)
 
-    def text(line: pd.Series[float]) -> str:
-        mean = f"{line['mean']:.4g}"
-        if not pd.isna(line["sd"]):
-            mean = f"{mean} ± {line['sd']:.2g}"
-        counts = [f"{line['n']:.0f}"]
-        for status, word in LOST.items():
-            if line[status]:
-                counts.append(f"{line[status]:.0f} {word}")
-        return f"{mean} ({', '.join(counts)})"
 
-    return summary(study).apply(text, axis=1)
+def _in_words(line: pd.Series[float]) -> str:
+    """A line of :func:`summary`, such as ``0.021 ± 0.0015 (4, 1 constant)``."""
+    mean = f"{line['mean']:.4g}"
+    if not pd.isna(line["sd"]):
+        mean = f"{mean} ± {line['sd']:.2g}"
+    counts = [f"{line['n']:.0f}"]
+    for status, word in LOST.items():
+        if line[status]:
+            counts.append(f"{line[status]:.0f} {word}")
+    return f"{mean} ({', '.join(counts)})"
 
 
 def verdict(study: Study) -> dict[str, list[float]]:
@@ -310,20 +355,23 @@ def verdict(study: Study) -> dict[str, list[float]]:
     at hard negatives; and ``train``, ``infonce`` or ``infonce_population`` is the table's up to a factor of 1.5.
     """
     lines = summary(study)
-    fresh = summary(study, "held_out")["median"]
+    on_fresh_pairs = summary(study, "held_out")["median"]
     failed = lines["collapsed"] + lines["negative"] + lines["diverged"]
+    models = lines["n"] + lines["diverged"]
+    has_hard_negatives = lines.index < 100
     conditions = {
-        "trains": failed < (lines["n"] + lines["diverged"]) / 2,
-        "above the truth": (fresh > gaussians.information()) & (lines.index < 100),
+        "trains": failed < models / 2,
+        "above the truth": (on_fresh_pairs > gaussians.information()) & has_hard_negatives,
     }
     for number in ("train", "infonce", "infonce_population"):
         ratio = summary(study, number)["median"] / published()["value"].loc[lines.index]
         conditions[number] = (ratio < 1.5) & (ratio > 1 / 1.5)
-    return {name: lines.index[where].tolist() for name, where in conditions.items()}
+    return {name: lines.index[holds].tolist() for name, holds in conditions.items()}
 
 
 def closest(table: pd.DataFrame) -> tuple[str, str]:
     """The reading, and which of its numbers, that is like Table 3 at most rows; columns of :func:`verdict`."""
-    met = table[["train", "infonce", "infonce_population"]].map(len)
-    name = str(met.max(axis=1).idxmax())
-    return name, str(met.loc[name].idxmax())
+    rows_met = table[["train", "infonce", "infonce_population"]].map(len)
+    reading = str(rows_met.max(axis=1).idxmax())
+    number = str(rows_met.loc[reading].idxmax())
+    return reading, number

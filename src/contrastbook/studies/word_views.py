@@ -29,6 +29,7 @@ _ARTICLES = {"a", "an", "the"}
 
 
 def _split(text: str) -> list[str]:
+    """The words of a text, in lower case."""
     return re.findall(r"\w+", text.lower())
 
 
@@ -46,25 +47,31 @@ def vocabulary() -> tuple[str, ...]:
 @cache
 def synonyms() -> tuple[tuple[str, str], ...]:
     """Pairs of words that say the same in the grammar, such as ``("boy", "lad")``."""
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     for _, fillers in grammar.SLOTS.values():
         for first, second in fillers:
             words = set(_split(first)) - _ARTICLES
             others = set(_split(second)) - _ARTICLES
-            if len(words - others) == len(others - words) == 1:  # not "slowly" and "without haste"
-                (word,) = words - others
-                (other,) = others - words
-                pairs.append((word, other))
+            only_in_first = words - others
+            only_in_second = others - words
+            if len(only_in_first) == 1 and len(only_in_second) == 1:  # not "slowly" and "without haste"
+                pairs.append((only_in_first.pop(), only_in_second.pop()))
     return tuple(pairs)
 
 
 def bags(sentences: Sequence[str]) -> Tensor:
     """1 where a sentence has a word of :func:`vocabulary`: ``[S, W]``."""
-    number = {word: k for k, word in enumerate(vocabulary())}
-    out = torch.zeros(len(sentences), len(number))
+    numbers = _numbers_of_words()
+    has_word = torch.zeros(len(sentences), len(numbers))
     for row, sentence in enumerate(sentences):
-        out[row, [number[word] for word in _split(sentence)]] = 1
-    return out
+        columns = [numbers[word] for word in _split(sentence)]
+        has_word[row, columns] = 1
+    return has_word
+
+
+def _numbers_of_words() -> dict[str, int]:
+    """Word of :func:`vocabulary` to its place there."""
+    return {word: number for number, word in enumerate(vocabulary())}
 
 
 @dataclass(frozen=True)
@@ -83,13 +90,13 @@ class Trained:
 
     def cosines(self, step: int) -> tuple[Tensor, Tensor]:
         """Cosines of the pairs of :func:`synonyms`, and of all other pairs of their words."""
-        number = {word: k for k, word in enumerate(vocabulary())}
-        rows = F.normalize(self.vectors[step], dim=1)
-        first = [number[word] for word, _ in synonyms()]
-        second = [number[word] for _, word in synonyms()]
-        table = rows[first] @ rows[second].T
-        same = torch.eye(len(table), dtype=torch.bool)
-        return table[same], table[~same]
+        numbers = _numbers_of_words()
+        vectors = F.normalize(self.vectors[step], dim=1)
+        first = [numbers[word] for word, _ in synonyms()]
+        second = [numbers[word] for _, word in synonyms()]
+        cosines = vectors[first] @ vectors[second].T
+        is_pair = torch.eye(len(cosines), dtype=torch.bool)
+        return cosines[is_pair], cosines[~is_pair]
 
 
 def train(view: View, seed: int, *, steps: Sequence[int] = (0, 200), sentences: int = 2000) -> Trained:
@@ -99,19 +106,21 @@ def train(view: View, seed: int, *, steps: Sequence[int] = (0, 200), sentences: 
     """
     check_choice("view", view, VIEWS)
     draws = torch.Generator().manual_seed(seed)
-    both = torch.stack([bags(texts) for texts in zip(*grammar.wordings(sentences, seed), strict=True)])
+    wordings = grammar.wordings(sentences, seed)
+    one_wording = bags([first for first, _ in wordings])
+    other_wording = bags([second for _, second in wordings])
     vectors = torch.randn(len(vocabulary()), 64, generator=draws).requires_grad_()
     optimiser = torch.optim.Adam([vectors], lr=0.02)
-    at_steps = {}
+    at_steps: dict[int, Tensor] = {}
     for step in range(max(steps) + 1):
         if step in steps:
             at_steps[step] = vectors.detach().clone()
         batch = torch.randperm(sentences, generator=draws)[:BATCH]
-        if view == "another wording":
-            first, second = both[:, batch]
-        else:
+        first = one_wording[batch]
+        second = other_wording[batch]
+        if view == "words left out":
             stays = torch.rand(2, BATCH, len(vocabulary()), generator=draws) >= LEFT_OUT
-            first, second = both[0, batch] * stays
+            first, second = one_wording[batch] * stays
         loss = _loss(first @ vectors, second @ vectors)
         optimiser.zero_grad()
         loss.backward()
@@ -124,5 +133,8 @@ def _loss(first: Tensor, second: Tensor) -> Tensor:
     queries = F.normalize(first, dim=1)
     keys = F.normalize(second, dim=1)
     logits = queries @ keys.T / 0.1
-    others = logits.masked_fill(torch.eye(len(logits), dtype=torch.bool), -1e30)
-    return objectives.InfoNCE()(objectives.Scores(logits.diagonal(), others)).mean()
+    is_own = torch.eye(len(logits), dtype=torch.bool)
+    others = logits.masked_fill(is_own, -1e30)
+    scores = objectives.Scores(logits.diagonal(), others)
+    losses = objectives.InfoNCE()(scores)
+    return losses.mean()

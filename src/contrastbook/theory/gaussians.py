@@ -91,10 +91,15 @@ def _share_above_the_mean(rho: float, scale: float, half: Array) -> float:
 
 def _maximum(value: Callable[[float], float]) -> tuple[float, float]:
     """The largest value over scales from 0 to 2, and its scale."""
-    minimum = minimize_scalar(lambda scale: -value(scale), bounds=(0.0, 2.0), method="bounded", options={"xatol": 1e-9})
+
+    def negative_value(scale: float) -> float:
+        return -value(scale)
+
+    minimum = minimize_scalar(negative_value, bounds=(0.0, 2.0), method="bounded", options={"xatol": 1e-9})
+    highest = -float(minimum.fun)
     # concave in the scale and 0 at scale 0, so a maximum that is not above 0 is at 0
-    if -minimum.fun > 1e-14:
-        return -float(minimum.fun), float(minimum.x)
+    if highest > 1e-14:
+        return highest, float(minimum.x)
     return 0.0, 0.0
 
 
@@ -117,20 +122,21 @@ def largest(percent: float, *, rho: float = RHO) -> Largest:
     x = x[gains]
     weight = weight[gains]
     log_top = log_top[gains]
-    half = _touching_half_width(x, rho, part, _half_widths(part, rho)[gains])
+    widest = _half_widths(part, rho)[gains]
+    half = _touching_half_width(x, rho, part, widest)
     left = part - _inside(x / rho, half)  # p − u₀
     reached = _reached(x, rho, half)  # D(u₀)
     rest = 1 - reached
     # log d is log d(0) − k (y − x/ρ)² before u₀, a constant from there to p
-    bend = rho**2 / (2 * (1 - rho**2))
-    inner = (log_top + math.log(part)) * reached - bend * _square_within(x, rho, half, reached)
+    inner = (log_top + math.log(part)) * reached - _bend(rho) * _square_within(x, rho, half, reached)
     with np.errstate(divide="ignore", invalid="ignore"):
         outer = np.where(rest > 0, rest * np.log(part * rest / left), 0.0)
         smallest = np.where(rest > 0, part * rest / left, 0.0)
         # against all y the mean of the critic's exponential is p (its mean within) and 1 − p times its smallest value
         against_all = np.log(part + (1 - part) * smallest)
     value = inner + outer
-    return Largest(float(weight @ value), float(weight @ (value - against_all)))
+    infonce = value - against_all
+    return Largest(float(weight @ value), float(weight @ infonce))
 
 
 def _reached(x: Array, rho: float, half: Array) -> Array:
@@ -190,7 +196,12 @@ def _best_share_of_high(part: float) -> float:
 
 
 def independent_simulated(
-    percent: float, *, negatives: int = 100, height: float = 12.0, count: int = 20_000, seed: int = 0
+    percent: float,
+    *,
+    negatives: int = 100,
+    height: float = 12.0,
+    count: int = 20_000,
+    seed: int = 0,
 ) -> tuple[float, float]:
     """:func:`independent_value` by drawing with finite K and H; mean and its standard error, nats."""
     part = share_of(percent)
@@ -202,7 +213,8 @@ def independent_simulated(
     positive = np.exp(height * is_high)
     mean = (positive + high_negatives * math.exp(height) + low_negatives) / (negatives + 1)
     values = height * is_high - np.log(mean)
-    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(count))
+    standard_error = values.std(ddof=1) / math.sqrt(count)
+    return float(values.mean()), float(standard_error)
 
 
 def plug_in_deviation(count: int = 2000, *, rho: float = RHO) -> float:
@@ -233,6 +245,7 @@ def share_of(percent: float) -> float:
 
 
 def _correlation(rho: float) -> float:
+    """``rho``, refused where it is no correlation or 0."""
     if not 0 < abs(rho) < 1:
         raise reject("rho", rho, "a correlation between -1 and 1 that is not 0")
     return rho
@@ -260,10 +273,14 @@ def _half_widths(part: float, rho: float) -> Array:
     return np.asarray(np.sqrt(ncx2.ppf(part, 1, (x / rho) ** 2)))
 
 
+def _bend(rho: float) -> float:
+    """How fast f* falls with the square of the distance from its peak: k of :func:`population`."""
+    return rho**2 / (2 * (1 - rho**2))
+
+
 def _optimal(x: Array, rho: float, distance: Array) -> Array:
     """f* at ``distance`` of y from x/ρ, where it is largest."""
-    bend = rho**2 / (2 * (1 - rho**2))
-    return 0.5 * x**2 - 0.5 * math.log1p(-(rho**2)) - bend * distance**2
+    return 0.5 * x**2 - 0.5 * math.log1p(-(rho**2)) - _bend(rho) * distance**2
 
 
 def _log_mass(x: Array, rho: float, scale: float, half: Array) -> Array:

@@ -16,25 +16,32 @@ from contrastlab.support.errors import check_integer, check_range
 
 Array = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)
+_SQRT_2_PI = math.sqrt(2 * math.pi)
+_FARTHEST = 9
+"""Beyond so many standard deviations the normal density is too small to matter in float64."""
 
 
 def expected_loss(m: float, v: float, c: float, tau: float) -> float:
-    """The loss of infinitely many keys (Eq. 4) with ``q·k⁺ ~ N(m, v)``, to twelve digits."""
+    """The loss of infinitely many keys (Eq. 4) with ``q·k⁺ ~ N(m, v)``, to twelve digits.
+
+    It is the mean of softplus(x), where ``x = c − a/τ`` is normal. As softplus(x) = max(x, 0) + log(1 + e^−|x|), the
+    mean of the first term has a closed form. The second is smooth on each side of x = 0, and is integrated there.
+    """
     _check(v, tau)
     mean = c - m / tau
     sd = math.sqrt(v) / tau
     if sd == 0:
         return float(np.logaddexp(mean, 0))
-    # softplus(x) = max(x, 0) + log(1 + e^−|x|): the mean of the first is known, the second is smooth beside its kink
-    kink = -mean / sd
-    root = math.sqrt(2 * math.pi)
-    mean_of_first = mean * ndtr(-kink) + sd * math.exp(-(kink**2) / 2) / root
-    edges = np.clip([kink - 40 / sd, kink, kink + 40 / sd], -9, 9)
-    half = np.diff(edges)[:, None] / 2
-    z = edges[:-1, None] + half * (1 + _NODES)
-    second = np.log1p(np.exp(-np.abs(mean + sd * z)))
-    curve = half * _WEIGHTS * np.exp(-(z**2) / 2) * second
-    return float(mean_of_first + curve.sum() / root)
+    kink = -mean / sd  # x = mean + sd * z is zero at this z
+    share_above = ndtr(-kink)
+    rectified_mean = mean * share_above + sd * math.exp(-(kink**2) / 2) / _SQRT_2_PI
+    reach = 40 / sd  # where |x| is 40, the second term is below float64's last digit
+    edges = np.clip([kink - reach, kink, kink + reach], -_FARTHEST, _FARTHEST)
+    half_lengths = np.diff(edges)[:, None] / 2
+    z = edges[:-1, None] + half_lengths * (1 + _NODES)
+    second_term = np.log1p(np.exp(-np.abs(mean + sd * z)))
+    weighted = half_lengths * _WEIGHTS * np.exp(-(z**2) / 2) * second_term
+    return float(rectified_mean + weighted.sum() / _SQRT_2_PI)
 
 
 def closed_form(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, strength: float) -> Array:
@@ -43,8 +50,10 @@ def closed_form(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, strength: 
     From λ = 1 on it is at least :func:`expected_loss`, at λ = 0 at most that.
     """
     _check(v, tau)
-    mean = np.asarray(m, dtype=np.float64) / tau
-    return np.asarray(np.logaddexp(_lifted(m, v, tau, strength), c) - mean)
+    log_positive = _log_positive_term(m, v, tau, strength)
+    log_denominator = np.logaddexp(log_positive, c)
+    log_numerator = np.asarray(m, dtype=np.float64) / tau
+    return np.asarray(log_denominator - log_numerator)
 
 
 def positive_weight(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, strength: float) -> Array:
@@ -53,13 +62,14 @@ def positive_weight(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, streng
     The loss falls with the mean at the rate ``(1 − p⁺)/τ`` and rises with the variance at ``λ p⁺/2τ²``.
     """
     _check(v, tau)
-    return np.asarray(expit(_lifted(m, v, tau, strength) - np.asarray(c)))
+    log_positive = _log_positive_term(m, v, tau, strength)
+    return np.asarray(expit(log_positive - np.asarray(c)))
 
 
-def _lifted(m: ArrayLike, v: ArrayLike, tau: float, strength: float) -> Array:
+def _log_positive_term(m: ArrayLike, v: ArrayLike, tau: float, strength: float) -> Array:
     """The log of the positive's term in the denominator of Eq. 8."""
-    mean = np.asarray(m, dtype=np.float64) / tau
-    return mean + strength * np.asarray(v) / (2 * tau**2)
+    logit = np.asarray(m, dtype=np.float64) / tau
+    return logit + strength * np.asarray(v) / (2 * tau**2)
 
 
 def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
@@ -72,7 +82,8 @@ def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
         mean = float(hyp0f1(dimension / 2, kappa**2 / 4))
         return math.log(negatives) + math.log(mean)
     order = dimension / 2 - 1
-    log_mean = gammaln(order + 1) + order * math.log(2 / kappa) + math.log(ive(order, kappa)) + kappa
+    log_scaled_bessel = math.log(ive(order, kappa))  # without the factor e^κ
+    log_mean = gammaln(order + 1) + order * math.log(2 / kappa) + log_scaled_bessel + kappa
     return math.log(negatives) + float(log_mean)
 
 
