@@ -213,6 +213,34 @@ def test_what_a_shared_profile_says_of_a_kind_of_part_or_a_name_wins_in_order(mo
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("place", "applies"),
+    [
+        (("keys", "Bank"), True),
+        (("keys", "Queue"), False),
+        (("modality", "image"), True),
+        (("modality", "sentence"), False),
+        (("dataset", "cifar10"), True),
+        (("dataset", "stl10"), False),
+        (("method", "ring/ir"), True),
+        (("method", "ring/moco"), False),
+        (("modality", "image", "method", "ring/ir"), True),
+        (("dataset", "cifar10", "method", "ring/ir"), True),
+        (("dataset", "stl10", "method", "ring/ir"), False),
+    ],
+    ids=lambda value: ".".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_search_counts_where_the_settings_of_its_scope_do(place: tuple[str, ...], applies: bool) -> None:
+    inner: dict[str, Any] = {"search": "inner", "lr": 0.5}
+    for name in reversed(place):
+        inner = {name: inner}
+    scope = Scope.model_validate({"search": "outer", "lr": 0.1, **inner})
+    recipe = facts("ring/ir")
+    (*_, rate) = [layer["lr"] for layer in scope.layers(recipe, "cifar10", "image") if "lr" in layer]
+    chosen = scope.search_for(recipe, "cifar10", "image")
+    assert (chosen, rate) == (("inner", 0.5) if applies else ("outer", 0.1))
+
+
 def searches_of(profile: Scope) -> set[str]:
     """Searches that a table's profile names, for all its rows, a data set or a single row of it."""
     scopes = [profile, *profile.kinds.values(), *profile.dataset.values()]

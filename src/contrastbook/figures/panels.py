@@ -255,7 +255,7 @@ def bounds_by_noise(curves: Sequence[Study], negatives: int) -> Figure:
 
 
 def _two_spirals(panel: Axes, points: np.ndarray, labels: np.ndarray) -> None:
-    """Points ``[N, 2]`` of two spirals, told apart by colour and marker; ``labels``: 0 or 1, ``[N]``."""
+    """Points ``[N, 2]`` of two spirals, each in a colour and a marker of its own; ``labels``: 0 or 1, ``[N]``."""
     looks = ((0, "truth", "o"), (1, "negative", "^"))
     for label, colour, marker in looks:
         x, y = points[labels == label].T

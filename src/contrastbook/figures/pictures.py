@@ -32,7 +32,7 @@ from contrastlab.domains.scenes.views import Channels, labels, slices
 from contrastlab.support import escape
 from contrastlab.support.errors import check, check_integer, check_positive, check_range
 
-# Okabe and Ito, told apart by eyes that see no red or green; further classes go round
+# of Okabe and Ito, distinct also for readers who cannot distinguish red from green; further classes go round
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999")
 GREY = "0.5"  # of titles: figures of pictures are transparent, and the page may be light or dark
 

@@ -37,7 +37,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 def replicas(width: int, seeds: Sequence[int], *, train: int = 600, test: int = 1000) -> Tensor:
-    """Digits told apart by ``width`` random ReLU features and ridge regression: which are right, ``[seeds, test]``.
+    """Digits classified by ``width`` random ReLU features and ridge regression: which are right, ``[seeds, test]``.
 
     A seed draws the features and nothing else; training and test pictures are the same for all.
     """

@@ -341,25 +341,17 @@ class TablePlan(Table):
     def search(self, dataset: str, method: str, profile: str) -> str:
         """The recorded search that chose a row's settings, if any.
 
-        It is that of the row or of all rows on the data set, of the row, of the kind of part, of the table, or of the
-        shared profile, the first there is.
+        It is that of the table's profile, which may name one for a kind of part, a modality, a data set and a row, else
+        that of the shared profile.
         """
-        method = self.resolve(method)
-        of_table = self.profile.get(profile, NOTHING)
-        of_dataset = of_table.dataset.get(dataset, NOTHING)
-        of_row_on_dataset = of_dataset.method.get(method, NOTHING)
-        of_row = of_table.method.get(method, NOTHING)
-        search = (
-            of_row_on_dataset.search
-            or of_dataset.search
-            or of_row.search
-            or of_table.search_of_kinds(recipes.facts(method))
-        )
+        recipe = recipes.facts(self.resolve(method))
+        modality = recipes.modality(dataset)
+        search = self.profile.get(profile, NOTHING).search_for(recipe, dataset, modality)
         if search == UNSEARCHED:
             return ""
-        if search or profile not in shared_profiles() or recipes.modality(dataset) != "image":
+        if search or profile not in shared_profiles() or modality != "image":
             return search
-        return shared_profiles()[profile].chosen_by(recipes.facts(method))
+        return shared_profiles()[profile].chosen_by(recipe)
 
     def check_dataset(self, dataset: str) -> None:
         """Refuse what is neither a registered data set nor ``<kind>:<path>`` of :data:`contrastlab.data.OWN`."""

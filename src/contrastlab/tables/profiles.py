@@ -71,25 +71,29 @@ class Scope(FrozenModel):
             check_known(f"type of {choice}", kind, kinds(choice))
         return scopes
 
-    def layers(self, recipe: Facts, dataset: str, modality: str) -> Iterator[dict[str, Any]]:
-        """Changes for a recipe on a data set, later ones winning."""
+    def narrowed(self, recipe: Facts, dataset: str, modality: str) -> Iterator[Scope]:
+        """This scope and those inside it that hold for a recipe on a data set, later ones winning."""
         of_modality = self.modality.get(modality, NOTHING)
         of_dataset = self.dataset.get(dataset, NOTHING)
-        yield self.settings
+        yield self
         for (choice, kind), scope in self.kinds.items():
             if recipe.is_a(choice, kind):
-                yield scope.settings
-        yield of_modality.settings
-        yield of_dataset.settings
+                yield scope
+        yield of_modality
+        yield of_dataset
         for scope in (self, of_modality, of_dataset):
-            yield scope.method.get(recipe.name, NOTHING).settings
+            yield scope.method.get(recipe.name, NOTHING)
 
-    def search_of_kinds(self, recipe: Facts) -> str:
-        """The search of the last scope for a kind of part of ``recipe``, else of this scope; empty if there is none."""
-        search = self.search
-        for (choice, kind), scope in self.kinds.items():
-            if scope.search and recipe.is_a(choice, kind):
-                search = scope.search
+    def layers(self, recipe: Facts, dataset: str, modality: str) -> Iterator[dict[str, Any]]:
+        """Changes for a recipe on a data set, later ones winning."""
+        for scope in self.narrowed(recipe, dataset, modality):
+            yield scope.settings
+
+    def search_for(self, recipe: Facts, dataset: str, modality: str) -> str:
+        """The search of the last scope that names one, in the order of :meth:`layers`; empty if none does."""
+        search = ""
+        for scope in self.narrowed(recipe, dataset, modality):
+            search = scope.search or search
         return search
 
     @property
